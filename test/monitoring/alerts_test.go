@@ -208,17 +208,16 @@ func records(lag, oldest string) map[string]string {
 	}
 }
 
-// TestStories has promtool tell each alert its stories.
+// TestStories has promtool tell each alert its stories. Each story has a job of its own, and all
+// stories of a file are one test of promtool, which makes a database and evaluates every rule for
+// each test. So every alert also holds its peace about what happens to other jobs.
 func TestStories(t *testing.T) {
 	rules, err := filepath.Abs(filepath.Join(deployed, "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Stories of days are evaluated every ten minutes, all others every minute.
-	var files [2]strings.Builder
-	for i, interval := range []string{"1m", "10m"} {
-		fmt.Fprintf(&files[i], "rule_files: [%q]\nevaluation_interval: %s\ntests:\n", rules, interval)
-	}
+	var files [2]struct{ series, expected strings.Builder }
 	names := make(map[string]bool)
 	for _, alert := range Alerts() {
 		if names[alert.Name] = true; alert.Severity != critical && alert.Severity != warning && alert.Severity != info {
@@ -230,23 +229,26 @@ func TestStories(t *testing.T) {
 			if strings.HasPrefix(s.at, "24h") {
 				file = &files[1]
 			}
-			fmt.Fprintf(file, "  - name: %s %d\n    interval: 1m\n    input_series:\n", alert.Name, i)
+			job := fmt.Sprintf("%s %d", alert.Name, i)
 			for _, series := range slices.Sorted(maps.Keys(s.series)) {
-				fmt.Fprintf(file, "      - { series: '%s', values: '%s' }\n", series, s.series[series])
+				fmt.Fprintf(&file.series, "      - { series: '%s', values: '%s' }\n", strings.ReplaceAll(series, `job="h"`, fmt.Sprintf("job=%q", job)), s.series[series])
 			}
-			fmt.Fprintf(file, "    promql_expr_test:\n      - expr: ALERTS{alertname=%q, alertstate=\"firing\"}\n        eval_time: %s\n", alert.Name, s.at)
+			fmt.Fprintf(&file.expected, "      - expr: ALERTS{alertname=%q, alertstate=\"firing\", job=%q}\n        eval_time: %s\n", alert.Name, job, s.at)
 			if len(s.fires) == 0 {
 				silent++
 				continue
 			}
 			fires++
-			fmt.Fprintf(file, "        exp_samples:\n")
+			fmt.Fprintf(&file.expected, "        exp_samples:\n")
 			for _, labels := range s.fires {
 				line := fmt.Sprintf("ALERTS{alertname=%q, alertstate=\"firing\", severity=%q", alert.Name, alert.Severity)
 				for name, value := range labels {
+					if name == "job" {
+						value = job
+					}
 					line += fmt.Sprintf(", %s=%q", name, value)
 				}
-				fmt.Fprintf(file, "          - { labels: '%s}', value: 1 }\n", line)
+				fmt.Fprintf(&file.expected, "          - { labels: '%s}', value: 1 }\n", line)
 			}
 		}
 		if fires == 0 || silent == 0 {
@@ -259,9 +261,10 @@ func TestStories(t *testing.T) {
 		}
 	}
 	args := []string{"test", "rules"}
-	for i := range files {
+	for i, interval := range []string{"1m", "10m"} {
 		args = append(args, filepath.Join(t.TempDir(), fmt.Sprintf("stories-%d.yaml", i)))
-		if err := os.WriteFile(args[len(args)-1], []byte(files[i].String()), 0o600); err != nil {
+		text := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %s\ntests:\n  - interval: 1m\n    input_series:\n%s    promql_expr_test:\n%s", rules, interval, &files[i].series, &files[i].expected)
+		if err := os.WriteFile(args[len(args)-1], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

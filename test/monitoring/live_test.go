@@ -156,7 +156,7 @@ func TestQueries(t *testing.T) {
 		busy.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				do(i)
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(150 * time.Millisecond)
 			}
 		})
 	}
@@ -371,7 +371,7 @@ func startPrometheus(t *testing.T, put func(name, content string) string, jobs m
 // await waits until each of the queries has a value.
 func (m *monitor) await(t *testing.T, queries map[string]string) {
 	t.Helper()
-	for end := time.Now().Add(within); len(queries) > 0; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(within); len(queries) > 0; time.Sleep(500 * time.Millisecond) {
 		for expr, what := range queries {
 			n, err := m.query(t.Context(), expr)
 			if err != nil || n == 0 && time.Now().After(end) {
