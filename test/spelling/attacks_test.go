@@ -133,12 +133,11 @@ func door(t *testing.T, name, app string) string {
 
 // Nobody reaches a protected path of a real server uncounted, through the gateway or
 // through a proxy that asks, however the path is spelled.
-func TestAttacks(t *testing.T) {
+func attacks(t *testing.T, applications addresses) {
 	_, targets, err := spellingtest.Servers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	applications := start(t)
 	for _, name := range []string{"gateway", "nginx", "haproxy", "caddy"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -261,9 +261,16 @@ func reading(addr, target string) (string, error) {
 	return "refused", nil
 }
 
-// The table says what the servers do.
-func TestServersReadWhatTheTableSays(t *testing.T) {
+// TestServers starts all servers once: that takes seconds of a processor. None of them keeps
+// anything between requests.
+func TestServers(t *testing.T) {
 	all := start(t)
+	t.Run("table", func(t *testing.T) { readings(t, all) })
+	t.Run("attacks", func(t *testing.T) { attacks(t, all) })
+}
+
+// The table says what the servers do.
+func readings(t *testing.T, all addresses) {
 	table, targets, err := spellingtest.Servers()
 	if err != nil {
 		t.Fatal(err)
