@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,10 +59,13 @@ var evil = []string{
 // site is a server with a dashboard.
 type site struct{ api, pages string }
 
-// build builds the program.
+// built builds the program, once: the go command takes half a second to see that nothing changed.
+var built = sync.OnceValues(servers.Headgate)
+
+// build returns the program.
 func build(t *testing.T) string {
 	t.Helper()
-	binary, err := servers.Headgate()
+	binary, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +158,7 @@ func TestDashboard(t *testing.T) {
 		{"live", live},
 		{"flow", flowPage},
 		{"lab", labPage},
+		{"lab as a file", labFile},
 		{"report of a replay", replayReport},
 		{"report of a load", loadReport},
 	} {
@@ -235,7 +241,7 @@ func signIn(t *testing.T, ctx context.Context, s *site) { //nolint:revive // The
 	until(t, ctx, `document.getElementById("main").dataset.shown === "/"`)
 }
 
-// abuser plays a real access log with an abuser among its 1,753 clients, who is found in
+// abuser plays a real access log with an abuser among its hundreds of clients, who is found in
 // two clicks: the rule, the key, and there is the reason.
 func abuser(t *testing.T, c *chromium) {
 	s := start(t)
@@ -289,8 +295,8 @@ func abuser(t *testing.T, c *chromium) {
 	do(t, ctx, chromedp.Click("#leave"), chromedp.WaitVisible("#token"))
 }
 
-// play asks for each request of the log whether it may pass, and for an abuser's downloads
-// among them.
+// play asks for the first requests of the log whether they may pass, and for an abuser's
+// downloads among them.
 func (s *site) play(t *testing.T) {
 	t.Helper()
 	file, err := os.Open(filepath.Join("..", "..", "tune", "testdata", "access.log.gz"))
@@ -303,15 +309,16 @@ func (s *site) play(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(plain)
+	const requests = 2500
 	n := 0
-	for ; lines.Scan(); n++ {
+	for ; n < requests && lines.Scan(); n++ {
 		words := strings.Fields(lines.Text())
 		s.check(t, 1, map[string]string{"ip": words[0], "route": strings.TrimPrefix(words[5], `"`) + " " + words[6]})
 		if n%10 == 0 {
 			s.check(t, 1, map[string]string{"ip": "203.0.113.66", "route": "GET /files/logstash/logstash-1.3.2-monolithic.jar"})
 		}
 	}
-	if lines.Err() != nil || n != 10_000 {
+	if lines.Err() != nil || n != requests {
 		t.Fatalf("%d lines, %v", n, lines.Err())
 	}
 }
@@ -362,10 +369,13 @@ func pages(t *testing.T, c *chromium) {
 			if text := eval[string](t, ctx, "document.body.textContent"); strings.ContainsAny(text, "\u202e\u2066\x00\x1b") {
 				t.Errorf("%s: what a key holds is obeyed", path)
 			}
-			_ = eval[bool](t, ctx, string(axe)+"; true")
-			found := eval[[]string](t, ctx, `axe.run(document, {resultTypes: ["violations"]`+only+`}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => v.id + ": " + v.nodes.map((n) => n.html).slice(0, 3).join(" ")))`)
-			for _, violation := range found {
-				t.Errorf("%s in the %s theme: %s", path, theme, violation)
+			// The pages of keys differ in the keys alone, which were looked for above.
+			if path == links[0] || !slices.Contains(links, path) {
+				_ = eval[bool](t, ctx, string(axe)+"; true")
+				found := eval[[]string](t, ctx, `axe.run(document, {resultTypes: ["violations"]`+only+`}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => v.id + ": " + v.nodes.map((n) => n.html).slice(0, 3).join(" ")))`)
+				for _, violation := range found {
+					t.Errorf("%s in the %s theme: %s", path, theme, violation)
+				}
 			}
 			if theme == "dark" {
 				continue
