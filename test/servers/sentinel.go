@@ -27,6 +27,11 @@ const (
 	calm = time.Minute
 	// downAfter is how long a primary must be missed by its Sentinels while one does.
 	downAfter = 500 * time.Millisecond
+
+	// usualPublishing and quickPublishing are how often Sentinels tell one another what they know:
+	// while there may be a failover, and while there is none.
+	usualPublishing = time.Second
+	quickPublishing = 200 * time.Millisecond
 )
 
 // Sentinel is a primary with two replicas, and three Sentinels that watch them. A
@@ -58,7 +63,7 @@ func StartSentinel(t testing.TB, kind Kind, options ...Option) *Sentinel {
 		s.Sentinels = append(s.Sentinels, Start(t, kind, watching(primary)))
 	}
 	await(t, "the Sentinels have their pace", func(ctx context.Context) error { return s.pace(ctx, calm) })
-	await(t, "the Sentinels know all servers", func(ctx context.Context) error { return s.whole(ctx) })
+	s.AwaitWhole()
 	return s
 }
 
@@ -71,13 +76,26 @@ func (s *Sentinel) pace(ctx context.Context, downAfter time.Duration) error {
 			continue
 		}
 		// One that has been held up for two seconds does nothing for the tilt-period.
-		// One that has not heard of a new primary for four publish-periods makes a
-		// replica of it again, and then nobody has the last word until calm is over.
 		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
-			"publish-period", "1000", "election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
+			"election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
 			return err
 		}
 		if _, err := sentinel.Do(ctx, "SENTINEL", "SET", MasterName, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)); err != nil {
+			return err
+		}
+	}
+	return s.publish(ctx, usualPublishing)
+}
+
+// publish sets how often the Sentinels tell one another what they know. One that has not heard of
+// a new primary for four of these periods makes a replica of it again, and then nobody has the last
+// word until calm is over. It returns an error as long as a Sentinel does not know.
+func (s *Sentinel) publish(ctx context.Context, every time.Duration) error {
+	for _, sentinel := range s.Sentinels {
+		if !sentinel.answers() {
+			continue
+		}
+		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "publish-period", strconv.FormatInt(every.Milliseconds(), 10)); err != nil {
 			return err
 		}
 	}
@@ -144,7 +162,31 @@ func (s *Sentinel) whole(ctx context.Context) error {
 // every Sentinel knows it.
 func (s *Sentinel) AwaitWhole() {
 	s.t.Helper()
+	await(s.t, "the Sentinels name one primary", s.agree)
+	// A primary that has come back becomes a replica when Sentinels have seen it for four periods:
+	// time for the news of a failover to reach them all, which it has.
+	await(s.t, "the Sentinels talk often", func(ctx context.Context) error { return s.publish(ctx, quickPublishing) })
 	await(s.t, "the Sentinels know all servers", s.whole)
+	await(s.t, "the Sentinels talk as usual", func(ctx context.Context) error { return s.publish(ctx, usualPublishing) })
+}
+
+// agree returns an error as long as Sentinels name different primaries.
+func (s *Sentinel) agree(ctx context.Context) error {
+	first := ""
+	for _, sentinel := range s.Sentinels {
+		reply, err := sentinel.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName)
+		if err != nil {
+			return err
+		}
+		switch named := fmt.Sprint(reply); first {
+		case "":
+			first = named
+		case named:
+		default:
+			return fmt.Errorf("the Sentinel at %s names %s, and another one %s", sentinel.Addr(), named, first)
+		}
+	}
+	return nil
 }
 
 // Primary is the server that the Sentinels hold for the primary.
@@ -297,11 +339,11 @@ func (s *Server) pairs(ctx context.Context, args ...string) (map[string]string, 
 }
 
 // await calls try until it returns no error; if that takes too long, it fails the
-// test with the last one.
+// test with the last one. Each try opens connections, so that they become rarer.
 func await(t testing.TB, what string, try func(ctx context.Context) error) {
 	t.Helper()
 	end := time.Now().Add(patience)
-	for {
+	for pause := 2 * pollTime; ; pause = min(2*pause, mostPause) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := try(ctx)
 		cancel()
@@ -311,6 +353,6 @@ func await(t testing.TB, what string, try func(ctx context.Context) error) {
 		if time.Now().After(end) {
 			t.Fatalf("servers: waited %v until %s: %v", patience, what, err)
 		}
-		time.Sleep(4 * pollTime)
+		time.Sleep(pause)
 	}
 }

@@ -26,6 +26,8 @@ const (
 	stopTime = 10 * time.Second
 	// pollTime is the pause between two attempts.
 	pollTime = 5 * time.Millisecond
+	// mostPause is the longest pause between two looks at several servers.
+	mostPause = 80 * time.Millisecond
 )
 
 // Server is one running server process. Its methods are safe for concurrent use,
