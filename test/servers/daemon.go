@@ -48,8 +48,8 @@ func startDaemon(d *Daemon) {
 		if err = d.start(); err == nil {
 			return
 		}
-		if portFree(d.port) == nil {
-			break // The port was not the trouble.
+		if !portTaken(d.logTail(), d.port) {
+			break
 		}
 	}
 	d.t.Fatal(err)

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -61,4 +63,11 @@ func portFree(port int) error {
 		return fmt.Errorf("servers: port %d: %w", port, err)
 	}
 	return l.Close()
+}
+
+// portTaken reports whether a server that has not started wanted a port that another process had.
+// Another test process has a port for a moment only while it looks whether the port is free, so the
+// server's log tells as well.
+func portTaken(log string, ports ...int) bool {
+	return strings.Contains(log, "in use") || slices.ContainsFunc(ports, func(port int) bool { return portFree(port) != nil })
 }

@@ -76,8 +76,8 @@ func Start(t testing.TB, kind Kind, options ...Option) *Server {
 		if err = s.start(); err == nil {
 			return s
 		}
-		if portFree(s.port) == nil && portFree(s.bus) == nil {
-			break // The ports were not the trouble.
+		if !portTaken(s.logTail(), s.port, s.bus) {
+			break
 		}
 	}
 	t.Fatal(err)
