@@ -122,6 +122,7 @@ chaos: ## break Redis and Valkey under load, in every topology, and write the ta
 soak: ## search for long: half a million steps on each store, 10,000 killed holders of permits, chaos (hours)
 	scripts/install-test-programs
 	HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -run 'Histor|Conform|Topolog|Failover|Rollout|AsyncLongRun|LeasesOfProcesses' $(TESTFLAGS) $(PACKAGES)
+	cd test && HEADGATE_STEPS=500000 $(GO) test -race -count=1 -timeout=6h -skip 'Histor|Conform|Topolog|Failover' $(TESTFLAGS) ./topologies
 	cd test && HEADGATE_PERMIT_TRIALS=10000 $(GO) test -race -count=1 -timeout=6h $(TESTFLAGS) ./permits
 	cd test && $(GO) test -race -count=1 -timeout=3h -run TestConsumer/rebalances $(TESTFLAGS) ./kafka -args -rebalances 200
 	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)

@@ -66,101 +66,135 @@ func take(t *testing.T, store headgate.Store, checks ...headgate.Check) headgate
 	return headgate.NewVerdict(out)
 }
 
-// TestGroupsAreGivenBack: where one node does not answer, what the others charged is
-// given back, although the caller's time is up.
-func TestGroupsAreGivenBack(t *testing.T) {
+// TestCluster runs tests on one cluster of each kind, one after another. Each leaves the cluster as
+// it has found it. Those that try what the store does between nodes run with one kind, and in
+// `make soak` with both: each node does its part as a single server does, and package redis and
+// TestTopologiesConform try that with every kind.
+func TestCluster(t *testing.T) {
 	t.Parallel()
+	const one, every = false, true
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
+		t.Parallel()
 		c := servers.StartCluster(t, kind)
-		patient, prefix := openCluster(t, c, 30*time.Second)
-		// To give back has as long as a call.
-		store := stores.OpenURL(t, c.URL(), redis.Prefix(prefix), redis.Timeout(2*time.Second))
-		checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
-		if v := take(t, patient, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
-			t.Fatalf("got %+v, want it admitted", v)
-		}
-		stores.Until(t, "the other store is connected to all", func() bool {
-			_, err := store.Take(t.Context(), headgate.OpPeek, checks, nil)
-			return err == nil
-		})
-		c.Nodes[1].Pause()
-		for range 3 {
-			out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
-			if !errors.Is(err, headgate.ErrUnavailable) || len(out) != 0 {
-				t.Errorf("got %v, %v; want ErrUnavailable", out, err)
+		for _, test := range []struct {
+			name  string
+			every bool // kind of server
+			run   func(*testing.T, *servers.Cluster)
+		}{
+			{"a tag keeps counters together", one, tag},
+			{"keys do not steer", one, keysDoNotSteer},
+			{"scripts gone", one, scriptsGone},
+			{"suspects", one, suspects},
+			{"reservations over slots", one, reservationsOverSlots},
+			{"repeated after a failure", every, repeatedAfterFailure},
+			{"refused too early", one, refusedTooEarly},
+			{"refunds admit nothing", one, refundsAdmitNothing},
+			{"observer", every, observesNodes},
+			{"mistaken topology", every, mistakenTopology},
+			{"a password changes", every, passwordChanges},
+			{"a slot on its way", every, slotOnItsWay},
+			{"slots move under traffic", every, slotsMoveUnderTraffic},
+			{"groups are given back", one, groupsAreGivenBack},
+			{"a node hangs", one, nodeHangs},
+			{"slots are down", every, slotsAreDown},
+		} {
+			if kind != servers.Valkey && !test.every && !soaking(t) {
+				continue
+			}
+			if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) {
+				return // The next one would begin with what this one has left.
 			}
 		}
-		for _, i := range []int{0, 2} {
-			stores.Until(t, "the units were given back", func() bool { return peek(t, patient, checks[i]) == 99 })
-		}
-		c.Nodes[1].Resume()
-		c.AwaitWhole()
-		stores.Until(t, "the node takes requests again", func() bool {
-			out, err := patient.Take(t.Context(), headgate.OpPeek, checks[1:2], nil)
-			return err == nil && out[0].Remaining >= 96 // calls that were not answered may have counted
-		})
 	})
 }
 
-// TestSlotOnItsWay: while a slot moves, its counters are on two nodes. Requests with
-// several of them are decided as ever, and nothing is counted twice.
-func TestSlotOnItsWay(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 30*time.Second)
-		tagged := func(name string, limits ...headgate.Limit) *headgate.Rule {
-			rule, err := headgate.MustRule(name, limits...).WithTag("here")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return rule
-		}
-		checks := []headgate.Check{
-			{Rule: tagged("a", headgate.Per(100, 300*24*time.Hour)), Key: "k"},
-			{Rule: tagged("b", headgate.Sliding(100, time.Hour)), Key: "k"},
-			{Rule: tagged("few", headgate.Sliding(8, time.Hour)), Key: "k", Cost: 2},
-		}
-		want := int64(100)
-		step := func(doing string) {
-			t.Helper()
-			want--
-			v := take(t, store, checks[:2]...)
-			if !v.Allowed || v.Decisions[0].Remaining != want || v.Decisions[1].Remaining != want {
-				t.Errorf("%s: got %+v, want %d left of each", doing, v, want)
-			}
-		}
-		step("before")
-		from := c.Owner(slot(t, c, "{here}"))
-		m := c.Migrate(slot(t, c, "{here}"), c.Nodes[(indexOf(c, from)+1)%3])
-		step("all keys are where they were")
-		m.MoveKey(prefix + "a{here} k")
-		step("one key has moved")
-
-		want -= 4
-		for range 4 {
-			if v := take(t, store, checks...); !v.Allowed {
-				t.Errorf("with a third counter, which is new: %+v", v)
-			}
-		}
-		if v := take(t, store, checks...); v.Allowed {
-			t.Errorf("got %+v, want it denied by the third", v)
-		}
-		step("after a denial")
-		m.MoveKey(prefix + "b{here} k")
-		step("two keys have moved")
-		if err := forget(t, store, checks[2:]...); err != nil {
-			t.Error(err)
-		}
-		m.Finish()
-		step("all have moved")
-		if owner := c.Owner(slot(t, c, "{here}")); owner != m.To {
-			t.Errorf("the slot is at %s, want %s", owner.Addr(), m.To.Addr())
-		}
-		if left := peek(t, store, checks[2]); left != 8 {
-			t.Errorf("%d are left of what was reset, want 8", left)
-		}
+// groupsAreGivenBack: where one node does not answer, what the others charged is
+// given back, although the caller's time is up.
+func groupsAreGivenBack(t *testing.T, c *servers.Cluster) {
+	patient, prefix := openCluster(t, c, 30*time.Second)
+	// To give back has as long as a call.
+	store := stores.OpenURL(t, c.URL(), redis.Prefix(prefix), redis.Timeout(2*time.Second))
+	checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
+	if v := take(t, patient, checks...); !v.Allowed || v.Decisions[0].Remaining != 99 || v.Decisions[2].Check != 2 {
+		t.Fatalf("got %+v, want it admitted", v)
+	}
+	stores.Until(t, "the other store is connected to all", func() bool {
+		_, err := store.Take(t.Context(), headgate.OpPeek, checks, nil)
+		return err == nil
 	})
+	c.Nodes[1].Pause()
+	for range 3 {
+		out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+		if !errors.Is(err, headgate.ErrUnavailable) || len(out) != 0 {
+			t.Errorf("got %v, %v; want ErrUnavailable", out, err)
+		}
+	}
+	for _, i := range []int{0, 2} {
+		stores.Until(t, "the units were given back", func() bool { return peek(t, patient, checks[i]) == 99 })
+	}
+	c.Nodes[1].Resume()
+	c.AwaitWhole()
+	stores.Until(t, "the node takes requests again", func() bool {
+		out, err := patient.Take(t.Context(), headgate.OpPeek, checks[1:2], nil)
+		return err == nil && out[0].Remaining >= 96 // calls that were not answered may have counted
+	})
+}
+
+// slotOnItsWay: while a slot moves, its counters are on two nodes. Requests with
+// several of them are decided as ever, and nothing is counted twice.
+func slotOnItsWay(t *testing.T, c *servers.Cluster) {
+	store, prefix := openCluster(t, c, 30*time.Second)
+	tagged := func(name string, limits ...headgate.Limit) *headgate.Rule {
+		rule, err := headgate.MustRule(name, limits...).WithTag("here")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rule
+	}
+	checks := []headgate.Check{
+		{Rule: tagged("a", headgate.Per(100, 300*24*time.Hour)), Key: "k"},
+		{Rule: tagged("b", headgate.Sliding(100, time.Hour)), Key: "k"},
+		{Rule: tagged("few", headgate.Sliding(8, time.Hour)), Key: "k", Cost: 2},
+	}
+	want := int64(100)
+	step := func(doing string) {
+		t.Helper()
+		want--
+		v := take(t, store, checks[:2]...)
+		if !v.Allowed || v.Decisions[0].Remaining != want || v.Decisions[1].Remaining != want {
+			t.Errorf("%s: got %+v, want %d left of each", doing, v, want)
+		}
+	}
+	step("before")
+	from := c.Owner(slot(t, c, "{here}"))
+	m := c.Migrate(slot(t, c, "{here}"), c.Nodes[(indexOf(c, from)+1)%3])
+	step("all keys are where they were")
+	m.MoveKey(prefix + "a{here} k")
+	step("one key has moved")
+
+	want -= 4
+	for range 4 {
+		if v := take(t, store, checks...); !v.Allowed {
+			t.Errorf("with a third counter, which is new: %+v", v)
+		}
+	}
+	if v := take(t, store, checks...); v.Allowed {
+		t.Errorf("got %+v, want it denied by the third", v)
+	}
+	step("after a denial")
+	m.MoveKey(prefix + "b{here} k")
+	step("two keys have moved")
+	if err := forget(t, store, checks[2:]...); err != nil {
+		t.Error(err)
+	}
+	m.Finish()
+	step("all have moved")
+	if owner := c.Owner(slot(t, c, "{here}")); owner != m.To {
+		t.Errorf("the slot is at %s, want %s", owner.Addr(), m.To.Addr())
+	}
+	if left := peek(t, store, checks[2]); left != 8 {
+		t.Errorf("%d are left of what was reset, want 8", left)
+	}
 }
 
 func indexOf(c *servers.Cluster, s *servers.Server) int {
@@ -178,78 +212,69 @@ func forget(t *testing.T, store headgate.Store, checks ...headgate.Check) error 
 	return err
 }
 
-// TestSlotsMoveUnderTraffic: no call fails and none is counted twice while slots go
+// slotsMoveUnderTraffic: no call fails and none is counted twice while slots go
 // from node to node.
-func TestSlotsMoveUnderTraffic(t *testing.T) {
-	t.Parallel()
+func slotsMoveUnderTraffic(t *testing.T, c *servers.Cluster) {
 	const limit = 10_000_000
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 30*time.Second)
-		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
-		moving := slot(t, c, prefix+checks[0].Rule.Name()+" "+checks[0].Key)
-		var all sync.WaitGroup
-		var taken atomic.Int64
-		var stopped atomic.Bool
-		stop := func() {
-			stopped.Store(true)
-			stores.Ended(t, "all calls have ended", stores.Waited(&all))
-		}
-		defer stop()
-		for range 8 {
-			all.Go(func() {
-				for !stopped.Load() {
-					out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
-					if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
-						t.Errorf("got %+v, %v", v, err)
-						return
-					}
-					taken.Add(1)
+	store, prefix := openCluster(t, c, 30*time.Second)
+	checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
+	moving := slot(t, c, prefix+checks[0].Rule.Name()+" "+checks[0].Key)
+	var all sync.WaitGroup
+	var taken atomic.Int64
+	var stopped atomic.Bool
+	stop := func() {
+		stopped.Store(true)
+		stores.Ended(t, "all calls have ended", stores.Waited(&all))
+	}
+	defer stop()
+	for range 8 {
+		all.Go(func() {
+			for !stopped.Load() {
+				out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+				if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
+					t.Errorf("got %+v, %v", v, err)
+					return
 				}
-			})
-		}
-		for i := range 6 {
-			c.Migrate(moving, c.Nodes[(i+1)%3]).Finish()
-		}
-		stop()
-		for i := range checks {
-			if left := peek(t, store, checks[i]); left != limit-taken.Load() {
-				t.Errorf("after %d requests %d are left of %d", taken.Load(), left, limit)
+				taken.Add(1)
 			}
+		})
+	}
+	for i := range 6 {
+		c.Migrate(moving, c.Nodes[(i+1)%3]).Finish()
+	}
+	stop()
+	for i := range checks {
+		if left := peek(t, store, checks[i]); left != limit-taken.Load() {
+			t.Errorf("after %d requests %d are left of %d", taken.Load(), left, limit)
 		}
-		t.Logf("%d requests", taken.Load())
-	})
+	}
+	t.Logf("%d requests", taken.Load())
 }
 
-// TestClusterDown: where nobody serves a slot, requests fail at once, and succeed
+// slotsAreDown: where nobody serves a slot, requests fail at once, and succeed
 // when somebody does.
-func TestClusterDown(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 5*time.Second)
-		checks := checksOn(t, c, prefix, 100, c.Nodes[1])
-		c.Impatient()
-		c.Nodes[0].Kill()
-		c.Nodes[3].Kill()
-		stores.Until(t, "the cluster is down", func() bool {
-			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
-			return errors.Is(err, headgate.ErrUnavailable) && strings.Contains(err.Error(), "CLUSTERDOWN")
-		})
-		stores.Until(t, "a node answers", func() bool { return store.Ping(t.Context()) == nil })
-		c.Nodes[0].Restart()
-		c.Nodes[3].Restart()
-		c.AwaitWhole()
-		stores.Until(t, "the cluster answers", func() bool {
-			_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
-			return err == nil
-		})
+func slotsAreDown(t *testing.T, c *servers.Cluster) {
+	store, prefix := openCluster(t, c, 5*time.Second)
+	checks := checksOn(t, c, prefix, 100, c.Nodes[1])
+	c.Impatient()
+	c.Nodes[0].Kill()
+	c.Nodes[3].Kill()
+	stores.Until(t, "the cluster is down", func() bool {
+		_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+		return errors.Is(err, headgate.ErrUnavailable) && strings.Contains(err.Error(), "CLUSTERDOWN")
+	})
+	stores.Until(t, "a node answers", func() bool { return store.Ping(t.Context()) == nil })
+	c.Nodes[0].Restart()
+	c.Nodes[3].Restart()
+	c.AwaitWhole()
+	stores.Until(t, "the cluster answers", func() bool {
+		_, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+		return err == nil
 	})
 }
 
-// TestClusterScriptsGone: the nodes forget the scripts, and no decision is lost.
-func TestClusterScriptsGone(t *testing.T) {
-	c := servers.StartCluster(t, servers.Redis)
+// scriptsGone: the nodes forget the scripts, and no decision is lost.
+func scriptsGone(t *testing.T, c *servers.Cluster) {
 	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, 3, c.Nodes[0], c.Nodes[1])
 	for want := int64(2); want >= -1; want-- {
@@ -262,11 +287,13 @@ func TestClusterScriptsGone(t *testing.T) {
 	}
 }
 
-// TestKeysDoNotSteer: what stands in a key has no say in where its counter is kept.
-func TestKeysDoNotSteer(t *testing.T) {
-	c := servers.StartCluster(t, servers.Valkey)
+// keysDoNotSteer: what stands in a key has no say in where its counter is kept.
+func keysDoNotSteer(t *testing.T, c *servers.Cluster) {
 	store, prefix := openCluster(t, c, 30*time.Second)
 	rule := headgate.MustRule("r", headgate.PerHour(10))
+	for _, node := range c.Nodes[:3] {
+		stores.Do(t, node, "FLUSHALL")
+	}
 	for n := range 300 {
 		// Without care, all of these are in the slot of "victim".
 		for _, key := range []string{"{victim}%d", "}{victim}%d", "{victim}}%d", "%%7Bvictim%%7D%d"} {
@@ -293,11 +320,10 @@ func TestKeysDoNotSteer(t *testing.T) {
 	}
 }
 
-// TestSuspects: what is denied again and again holds no units of others meanwhile:
+// suspects: what is denied again and again holds no units of others meanwhile:
 // they are only looked at.
-func TestSuspects(t *testing.T) {
+func suspects(t *testing.T, c *servers.Cluster) {
 	const requests = 20
-	c := servers.StartCluster(t, servers.Valkey)
 	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, 100, c.Nodes[0], c.Nodes[1], c.Nodes[2])
 	once := &checks[1]
@@ -327,10 +353,9 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// TestTag: the counters of rules with one tag are on one node, and a request under
+// tag: the counters of rules with one tag are on one node, and a request under
 // them is one call.
-func TestTag(t *testing.T) {
-	c := servers.StartCluster(t, servers.Redis)
+func tag(t *testing.T, c *servers.Cluster) {
 	store, prefix := openCluster(t, c, 30*time.Second)
 	var checks []headgate.Check
 	for i := range 5 {

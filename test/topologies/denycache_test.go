@@ -123,7 +123,7 @@ func freedEverywhere(t *testing.T, here, there *node) {
 		},
 	} {
 		var slowest time.Duration
-		for i := range 6 {
+		for i := range 3 {
 			c := remembered("r")
 			c.Key = fmt.Sprint(name, i, " of ", stores.Fresh())
 			two := c

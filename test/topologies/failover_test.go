@@ -13,7 +13,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis"
-	"github.com/headgate/headgate/store/storetest"
 	"github.com/headgate/headgate/test/servers"
 	"github.com/headgate/headgate/test/stores"
 )
@@ -65,7 +64,7 @@ func call(t *testing.T, store headgate.Store) *callers {
 func (c *callers) well(what string) {
 	c.t.Helper()
 	c.row.Store(0)
-	stores.Until(c.t, what, func() bool { return c.row.Load() > 25*calling })
+	stores.Until(c.t, what, func() bool { return c.row.Load() > 12*calling })
 }
 
 // failing waits until calls fail.
@@ -149,12 +148,12 @@ func oneByOne[S interface {
 	URL() string
 	AwaitWhole()
 }](t *testing.T, faults []fault[S], start func(*testing.T, servers.Kind) S) {
-	soaking := storetest.Steps(t, 0) > 0
+	soak := soaking(t)
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		t.Parallel()
 		s := start(t, kind)
 		for _, f := range faults {
-			if kind != servers.Valkey && !f.both && !soaking {
+			if kind != servers.Valkey && !f.both && !soak {
 				continue // test/chaos has it.
 			}
 			if !t.Run(f.name, func(t *testing.T) {
@@ -174,7 +173,7 @@ func relieved(t *testing.T, done func() bool, s *servers.Server, command ...stri
 	stores.Until(t, "a replica has taken over", func() bool {
 		_, _ = s.Do(t.Context(), command...) // It fails while the one before is still under way.
 		for end := time.Now().Add(6 * time.Second); !done() && time.Now().Before(end); {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
 		return done()
 	})

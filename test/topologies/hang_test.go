@@ -16,15 +16,11 @@ import (
 	"github.com/headgate/headgate/test/stores"
 )
 
-// TestClusterNodeHangs: while one primary of a cluster hangs and nobody takes its place,
+// nodeHangs: while one primary of a cluster hangs and nobody takes its place,
 // its counters cost some requests their deadline, and the rest nothing: they fail at
 // once, nothing piles up, and the other nodes answer. So it ends when the node is back.
-func TestClusterNodeHangs(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		c := servers.StartCluster(t, kind)
-		leavesNothing(t, func() *redis.Store { return hangs(t, c) })
-	})
+func nodeHangs(t *testing.T, c *servers.Cluster) {
+	leavesNothing(t, func() *redis.Store { return hangs(t, c) })
 }
 
 // hangs opens a store, and has a primary of the cluster hang and come back.

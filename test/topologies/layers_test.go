@@ -42,7 +42,7 @@ func TestLayersOnCluster(t *testing.T) {
 	} {
 		all.Go(func() {
 			*run.admitted = stores.Spend(t, run.nodes, rules, stores.Load{
-				Callers: run.callers, Pause: 5 * time.Millisecond, Length: 3 * time.Second, MayFail: true,
+				Callers: run.callers, Pause: 5 * time.Millisecond, Length: 2 * time.Second, MayFail: true,
 				Enough: func() bool { return run.served() > 0 },
 			})
 		})

@@ -16,8 +16,12 @@ import (
 // they are on one server.
 func TestPermitsOnCluster(t *testing.T) {
 	t.Parallel()
+	histories := 5
+	if soaking(t) {
+		histories = 200
+	}
 	c := servers.StartCluster(t, servers.Redis)
-	storetest.RunPermits(t, 20, func(t testing.TB, clock func() int64) store.Permits {
+	storetest.RunPermits(t, histories, func(t testing.TB, clock func() int64) store.Permits {
 		return stores.OpenURL(t, c.URL(), redis.Clock(clock))
 	})
 	t.Run("failover", func(t *testing.T) {
@@ -31,19 +35,10 @@ func TestPermitsOnCluster(t *testing.T) {
 	})
 }
 
-func TestPermitsBySentinel(t *testing.T) {
-	s := servers.StartSentinel(t, servers.Valkey)
-	store := stores.OpenURL(t, s.URL(), redis.Timeout(250*time.Millisecond))
-	t.Logf("%+v", permits.RunFailover(t, store, func(granted func(int)) {
-		old := s.Primary()
-		old.Kill()
-		s.AwaitFailover(old)
-		granted(1)
-	}))
-}
-
-// TestPermitsLost: what the new primary was never sent is lost, and fences still hold.
+// TestPermitsLost: what the new primary was never sent is lost, and fences still hold. Where it was
+// sent all, TestPermitsOnCluster has them hold.
 func TestPermitsLost(t *testing.T) {
+	t.Parallel()
 	s := servers.StartSentinel(t, servers.Redis)
 	store := stores.OpenURL(t, s.URL(), redis.Timeout(250*time.Millisecond))
 	got := permits.RunFailover(t, store, func(granted func(int)) {

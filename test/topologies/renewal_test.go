@@ -40,54 +40,51 @@ func fails(t *testing.T, store headgate.Store, words string) {
 	})
 }
 
-// TestPasswordChanges: a password that changes while the store is open is read when
+// passwordChanges: a password that changes while the store is open is read when
 // connections are made, and nothing has to be restarted.
-func TestPasswordChanges(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		file := filepath.Join(t.TempDir(), "password")
-		s := servers.Start(t, kind)
-		c := servers.StartCluster(t, kind)
-		for name, target := range map[string]struct {
-			url   string
-			nodes []*servers.Server
-		}{
-			"single":  {"redis://headgate@" + s.Addr(), []*servers.Server{s}},
-			"cluster": {strings.Replace(c.URL(), "://", "://headgate@", 1), c.Nodes},
-		} {
-			t.Run(name, func(t *testing.T) {
-				password := func(word string) {
-					for _, node := range target.nodes {
-						stores.Do(t, node, "ACL", "SETUSER", "headgate", "reset", "on", ">"+word, "~*", "&*", "+@all")
-						hangUp(t, node)
-					}
-				}
-				password("first")
-				put(t, file, "first\n")
-				store := stores.OpenURL(t, target.url+"?password_file="+url.QueryEscape(file))
-				limiter := headgate.New(store, headgate.MustRule("r", headgate.PerSecond(1_000_000)))
-				stores.Recovers(t, limiter)
-				password("second")
-				fails(t, store, "WRONGPASS")
-				put(t, file, "second\n")
-				stores.Recovers(t, limiter)
-				// A file that is not there just now changes nothing.
-				if err := os.Remove(file); err != nil {
-					t.Fatal(err)
-				}
+func passwordChanges(t *testing.T, c *servers.Cluster) {
+	file := filepath.Join(t.TempDir(), "password")
+	s := servers.Start(t, c.Nodes[0].Kind())
+	for name, target := range map[string]struct {
+		url   string
+		nodes []*servers.Server
+	}{
+		"single":  {"redis://headgate@" + s.Addr(), []*servers.Server{s}},
+		"cluster": {strings.Replace(c.URL(), "://", "://headgate@", 1), c.Nodes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			password := func(word string) {
 				for _, node := range target.nodes {
+					stores.Do(t, node, "ACL", "SETUSER", "headgate", "reset", "on", ">"+word, "~*", "&*", "+@all")
 					hangUp(t, node)
 				}
-				stores.Recovers(t, limiter)
-			})
-		}
-	})
+			}
+			password("first")
+			put(t, file, "first\n")
+			store := stores.OpenURL(t, target.url+"?password_file="+url.QueryEscape(file))
+			limiter := headgate.New(store, headgate.MustRule("r", headgate.PerSecond(1_000_000)))
+			stores.Recovers(t, limiter)
+			password("second")
+			fails(t, store, "WRONGPASS")
+			put(t, file, "second\n")
+			stores.Recovers(t, limiter)
+			// A file that is not there just now changes nothing.
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			for _, node := range target.nodes {
+				hangUp(t, node)
+			}
+			stores.Recovers(t, limiter)
+		})
+	}
 }
 
 // TestSentinelPasswordsChange: so it is behind Sentinels, with the password of the servers
 // and with that of the Sentinels, each of which is shown to its own kind only: after a
 // failover the new primary is found.
 func TestSentinelPasswordsChange(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
+	oneKind(t, func(t *testing.T, kind servers.Kind) {
 		dir := t.TempDir()
 		c := servers.StartSentinel(t, kind)
 		// user lets a user in by the password from now on, and ends his connections.

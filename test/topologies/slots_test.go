@@ -134,7 +134,7 @@ func drain(t *testing.T, store headgate.Store) int64 {
 // admitted exactly as often as the limits allow, and what was taken for those that
 // were denied has been given back to the last unit.
 func TestProcessesShareSlotsExactly(t *testing.T) {
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
+	oneKind(t, func(t *testing.T, kind servers.Kind) {
 		c := servers.StartCluster(t, kind)
 		inDifferentSlots(t, c)
 		var admitted atomic.Int64
@@ -209,58 +209,54 @@ func TestProcessesDieBetweenSlots(t *testing.T) {
 	}
 }
 
-// TestRefusedTooEarly: what a request is refused too early for is at most what others
+// refusedTooEarly: what a request is refused too early for is at most what others
 // hold that are just being denied, and all of it can be had in the end.
-func TestRefusedTooEarly(t *testing.T) {
-	t.Parallel()
+func refusedTooEarly(t *testing.T, c *servers.Cluster) {
 	const limit, others = 500, 16
-	eachKind(t, func(t *testing.T, kind servers.Kind) {
-		c := servers.StartCluster(t, kind)
-		store, prefix := openCluster(t, c, 30*time.Second)
-		checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
-		everyone := checks[:1]
-		var stopped atomic.Bool
-		var all sync.WaitGroup
-		stop := func() {
-			stopped.Store(true)
-			stores.Ended(t, "all calls have ended", stores.Waited(&all))
-		}
-		defer stop()
-		for i := range others {
-			all.Go(func() {
-				for n := 0; !stopped.Load(); n++ {
-					out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
-					if v := headgate.NewVerdict(out); err != nil || v.Allowed {
-						t.Errorf("got %+v, %v; want a denial", v, err)
-						return
-					}
+	store, prefix := openCluster(t, c, 30*time.Second)
+	checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
+	everyone := checks[:1]
+	var stopped atomic.Bool
+	var all sync.WaitGroup
+	stop := func() {
+		stopped.Store(true)
+		stores.Ended(t, "all calls have ended", stores.Waited(&all))
+	}
+	defer stop()
+	for i := range others {
+		all.Go(func() {
+			for n := 0; !stopped.Load(); n++ {
+				out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
+				if v := headgate.NewVerdict(out); err != nil || v.Allowed {
+					t.Errorf("got %+v, %v; want a denial", v, err)
+					return
 				}
-			})
-		}
-		taken, early := int64(0), 0
-		for taken < limit-others {
-			v := take(t, store, everyone...)
-			if !v.Allowed {
-				t.Fatalf("refused with %d of %d left; at most %d are held", limit-taken, limit, others)
 			}
+		})
+	}
+	taken, early := int64(0), 0
+	for taken < limit-others {
+		v := take(t, store, everyone...)
+		if !v.Allowed {
+			t.Fatalf("refused with %d of %d left; at most %d are held", limit-taken, limit, others)
+		}
+		taken++
+	}
+	for range 10 * others {
+		if v := take(t, store, everyone...); v.Allowed {
 			taken++
+		} else if taken < limit {
+			early++
 		}
-		for range 10 * others {
-			if v := take(t, store, everyone...); v.Allowed {
-				taken++
-			} else if taken < limit {
-				early++
-			}
-		}
-		stop()
-		for take(t, store, everyone...).Allowed {
-			taken++
-		}
-		if taken != limit {
-			t.Errorf("%d were admitted in all, want %d", taken, limit)
-		}
-		t.Logf("of the last %d units, %d attempts were refused too early", others, early)
-	})
+	}
+	stop()
+	for take(t, store, everyone...).Allowed {
+		taken++
+	}
+	if taken != limit {
+		t.Errorf("%d were admitted in all, want %d", taken, limit)
+	}
+	t.Logf("of the last %d units, %d attempts were refused too early", others, early)
 }
 
 // denied is a check that nothing admits, and that has not been denied before: its
@@ -271,12 +267,10 @@ func denied(caller, n int) headgate.Check {
 
 var denies = headgate.MustRule("denies", headgate.PerHour(1))
 
-// TestRefundsAdmitNothing: a bucket refills while requests that will be denied hold
+// refundsAdmitNothing: a bucket refills while requests that will be denied hold
 // units of it. What is given back to it must not be what it has refilled anyway.
-func TestRefundsAdmitNothing(t *testing.T) {
-	t.Parallel()
+func refundsAdmitNothing(t *testing.T, c *servers.Cluster) {
 	const rate, burst, callers = 2000, 5, 8
-	c := servers.StartCluster(t, servers.Redis)
 	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, 1, c.Nodes[0])
 	checks[0].Rule = headgate.MustRule(checks[0].Rule.Name(), headgate.PerSecond(rate).WithBurst(burst))
@@ -312,7 +306,11 @@ func TestRefundsAdmitNothing(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(3 * time.Second)
+	long := 1500 * time.Millisecond
+	if soaking(t) {
+		long = time.Minute
+	}
+	time.Sleep(long)
 	close(stop)
 	all.Wait()
 	slices.Sort(admitted)

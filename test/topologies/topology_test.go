@@ -24,6 +24,22 @@ func eachKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
 	}
 }
 
+// soaking reports whether the tests are to search for long, as `make soak` has them do.
+func soaking(t *testing.T) bool {
+	t.Helper()
+	return storetest.Steps(t, 0) > 0
+}
+
+// oneKind runs a test for Valkey, and in `make soak` for every kind of server. It is for tests of
+// the store's own work, which is the same for both.
+func oneKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
+	if soaking(t) {
+		eachKind(t, test)
+	} else {
+		test(t, servers.Valkey)
+	}
+}
+
 // topologies are the servers in every form but that of a single one.
 func topologies(t *testing.T, test func(t *testing.T, kind servers.Kind, client rueidis.Client)) {
 	t.Helper()
@@ -59,15 +75,12 @@ func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
 // runs the whole suite on a single server of each kind, and what a cluster adds, a request whose
 // counters are in several slots, is the store's own work and the same for both kinds. So here
 // the whole suite runs on a cluster of one kind. The other kind, and the servers that Sentinels
-// name, which are single ones, get the vectors, and the whole suite in `make soak`.
+// name, which are single ones, get histories only, and the whole suite in `make soak`.
 func TestTopologiesConform(t *testing.T) {
 	topologies(t, func(t *testing.T, kind servers.Kind, client rueidis.Client) {
 		open := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock) }
-		soaking := storetest.Steps(t, 0) > 0
-		if soaking || kind == servers.Redis && client.Mode() == rueidis.ClientModeCluster {
+		if soaking(t) || kind == servers.Redis && client.Mode() == rueidis.ClientModeCluster {
 			storetest.Run(t, open)
-		} else {
-			storetest.RunVectors(t, open)
 		}
 		t.Run("histories", func(t *testing.T) { histories(t, client) })
 	})
