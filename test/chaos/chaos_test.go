@@ -12,7 +12,7 @@ import (
 // found when the limits are drained, so that the callers need not keep a processor busy, as they
 // do in the long form.
 func TestFaults(t *testing.T) {
-	plan := Plan{Timeout: 100 * time.Millisecond, Before: 200 * time.Millisecond, Hold: 300 * time.Millisecond, Pause: 20 * time.Millisecond}
+	plan := Plan{Timeout: 100 * time.Millisecond, Before: 200 * time.Millisecond, Hold: 300 * time.Millisecond, Pause: 40 * time.Millisecond, Row: 8}
 	for _, kind := range servers.Kinds() {
 		for _, topology := range Topologies() {
 			if kind == servers.Valkey && topology != Standalone {

@@ -22,9 +22,6 @@ const (
 	counters = 24     // each with a limit of its own
 	count    = 20_000 // units of each limit
 
-	// inRow is how many requests must succeed one after another until the store
-	// counts as well.
-	inRow = 20 * callers
 	// patience is how long anything may take until it counts as stuck.
 	patience = 2 * time.Minute
 )
@@ -38,6 +35,7 @@ type load struct {
 	// admitted are the units that callers have been told they may use.
 	admitted []atomic.Int64
 	row      atomic.Int64 // requests that succeeded since the last failure
+	enough   int64        // of them, and the store counts as well
 
 	stopped atomic.Bool
 	all     sync.WaitGroup
@@ -71,10 +69,10 @@ func limits() []headgate.Check {
 	return checks
 }
 
-func startLoad(ctx context.Context, store headgate.Store, pause time.Duration) *load {
+func startLoad(ctx context.Context, store headgate.Store, pause time.Duration, row int) *load {
 	l := &load{
 		store: store, checks: limits(), start: time.Now(),
-		admitted: make([]atomic.Int64, counters),
+		admitted: make([]atomic.Int64, counters), enough: int64(row),
 	}
 	for i := range callers {
 		l.all.Go(func() { l.call(ctx, i, pause) })
@@ -156,7 +154,7 @@ func (l *load) units(of []int) int64 {
 func (l *load) well(t testing.TB, what string) {
 	t.Helper()
 	l.row.Store(0)
-	until(t, what, func() bool { return l.row.Load() > inRow })
+	until(t, what, func() bool { return l.row.Load() > l.enough })
 }
 
 // end waits for the callers: none of them may be stuck.

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
 	"github.com/headgate/headgate/test/servers"
 )
 
@@ -25,20 +28,26 @@ type marker struct {
 	seen []int64    // what had been admitted before the marker of that number was written
 }
 
-// mark writes markers to the primary until it is told to stop.
+// mark writes markers to the primary until it is told to stop, over a connection that stays: one for
+// each marker would cost more than the callers do.
 func mark(ctx context.Context, primary *servers.Server, key string, admitted func() int64) *marker {
 	m := &marker{key: key}
 	ctx, m.stop = context.WithCancel(ctx)
+	const within = 100 * time.Millisecond
+	to := client.NewClient(&client.Options{
+		Addr: primary.Addr(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
+		DialTimeout: within, ReadTimeout: within, WriteTimeout: within,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 	m.done.Go(func() {
+		defer to.Close()
 		for ctx.Err() == nil {
 			m.mu.Lock()
 			m.seen = append(m.seen, admitted())
 			number := len(m.seen)
 			m.mu.Unlock()
 			// One that is not written is a number that is not found.
-			write, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			_, _ = primary.Do(write, "SET", key, strconv.Itoa(number))
-			cancel()
+			_ = to.Set(ctx, key, number, 0).Err()
 			select {
 			case <-ctx.Done():
 			case <-time.After(markerEvery):

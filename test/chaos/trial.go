@@ -22,6 +22,9 @@ type Plan struct {
 	Hold    time.Duration // how long a fault lasts that does not end by itself
 	After   time.Duration // load after it
 	Pause   time.Duration // of each caller between two requests, at least a millisecond
+	// Row is how many requests of each caller must succeed one after another until the store counts
+	// as well.
+	Row int
 }
 
 // Result is what a trial has measured.
@@ -81,7 +84,7 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	tr := &trial{t: t, place: p, plan: plan, prefix: prefix, load: startLoad(t.Context(), store, max(plan.Pause, time.Millisecond))}
+	tr := &trial{t: t, place: p, plan: plan, prefix: prefix, load: startLoad(t.Context(), store, max(plan.Pause, time.Millisecond), plan.Row*callers)}
 	defer tr.load.stopped.Store(true)
 	tr.load.well(t, "the store answers")
 	tr.aim()
@@ -113,6 +116,7 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 		}
 	}()
 	until(t, "all goroutines of the store have ended", func() bool {
+		time.Sleep(20 * time.Millisecond) // To look is dear.
 		stacks := make([]byte, 4<<20)
 		text = string(stacks[:runtime.Stack(stacks, true)])
 		return !strings.Contains(text, "rueidis") && !strings.Contains(text, "headgate/store/redis.") && runtime.NumGoroutine() <= goroutines
