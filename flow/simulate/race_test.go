@@ -13,8 +13,8 @@ import (
 const (
 	runs    = 1
 	changes = 1
-	longest = 2 * time.Second
-	settled = 2 * time.Second
+	longest = time.Second
+	settled = time.Second
 )
 
 // subjects are one, which has all parts.
