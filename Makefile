@@ -34,7 +34,7 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
 # These run with the race detector and without it: under it they do less.
-TWICE  := flow/simulate store/layered/async telemetry/insight store/storetest store/memory store/cas \
+TWICE  := flow/simulate store/layered/async store/layered/lease store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
 	algorithm policy/lint config tune/replay tune/advise
 # These take longest, so that they begin first. Most of their time they wait for servers,
 # so that more packages than cores run at a time.

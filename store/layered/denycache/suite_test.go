@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/denycache"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
@@ -140,7 +141,7 @@ func TestDenyCacheConforms(t *testing.T) {
 // TestDenyCacheHistories: so it is in random histories, held to the model.
 func TestDenyCacheHistories(t *testing.T) {
 	const length = 100
-	histories := storetest.Steps(t, 12_000) / length
+	histories := storetest.Steps(t, race.Fewer(48_000)) / length
 	var answered atomic.Int64
 	storetest.Histories(t, func(t testing.TB, clock func() int64) headgate.Store {
 		return newHeld(t, clock, &answered)

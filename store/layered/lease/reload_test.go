@@ -51,11 +51,7 @@ func (w *crowd) lateUnits(rule *headgate.Rule) func(*headgate.Limit) int64 {
 // TestLeaseReloadHistories: while some servers have a rule leased and others strict, as
 // during a reload, a limit is exceeded by no more than docs/consistency.md says.
 func TestLeaseReloadHistories(t *testing.T) {
-	histories := uint64(leaseHistories / 8)
-	if race.Enabled {
-		histories /= 8
-	}
-	for seed := range histories {
+	for seed := range uint64(race.Fewer(leaseHistories / 8)) {
 		bubbletest.Test(t, func(t *testing.T) {
 			w := newCrowd(t, seed)
 			for range 3 {

@@ -73,10 +73,7 @@ func (w *crowd) reserve(n *node) {
 // TestLeaseReservations: with leases, refunds, resets and reservations of the same keys at
 // the same time, no limit admits more than its own rule allows.
 func TestLeaseReservations(t *testing.T) {
-	histories := uint64(leaseHistories / 6)
-	if race.Enabled {
-		histories /= 8
-	}
+	histories := uint64(race.Fewer(leaseHistories / 8))
 	reserved := int64(0)
 	for seed := range histories {
 		bubbletest.Test(t, func(t *testing.T) {
