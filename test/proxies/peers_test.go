@@ -51,10 +51,15 @@ type peer struct {
 var names = []string{"nginx", "haproxy", "caddy", "traefik"}
 
 // start starts a proxy, and a Headgate with the policy and more options if it gets
-// them. Without a policy nobody is there to be asked.
+// them. Without a policy nobody is there to be asked. Traefik, which cannot answer by itself, stands
+// before an application of the test: that of the example is built and linked each time.
 func start(t *testing.T, name, policy string, options ...string) *peer {
 	t.Helper()
-	return startBefore(t, name, policy, "", options...)
+	app := ""
+	if name == "traefik" {
+		app = appServer(t)
+	}
+	return startBefore(t, name, policy, app, options...)
 }
 
 // startBefore is start, with the proxy before another application than that of the example if

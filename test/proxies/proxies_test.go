@@ -2,6 +2,7 @@ package proxies
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -40,7 +41,7 @@ type problem struct {
 func TestExample(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, name string) {
-		p := start(t, name, "../../examples/forward-auth/limits.yml")
+		p := startBefore(t, name, "../../examples/forward-auth/limits.yml", "")
 		for i := range 5 {
 			a := p.ask(t, http.MethodGet, "/", "")
 			limit, remaining := "5", strconv.Itoa(4-i)
@@ -148,7 +149,7 @@ func TestTwoProxiesShareLimits(t *testing.T) {
 	policy := policyFile(t, "rules:\n  - name: all\n    algorithm: sliding_window\n    per: all\n    limits: [100 per 30d]\n")
 	store := servers.Start(t, servers.Redis)
 	var proxies []*peer
-	for _, name := range names {
+	for _, name := range names[:2] {
 		proxies = append(proxies, start(t, name, policy, "--store", store.URL(), "--store-timeout", "30s"))
 	}
 	var admitted, denied atomic.Int64
@@ -243,7 +244,7 @@ rules:
 	})
 }
 
-// appServer is an application that says something of limits of its own at /own.
+// appServer is an application that says hello, and something of limits of its own at /own.
 func appServer(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,7 +253,9 @@ func appServer(t *testing.T) (address string) {
 			w.Header().Set("X-RateLimit-Remaining", "0")
 			w.Header().Set("X-RateLimit-Reset", "3600")
 			w.WriteHeader(http.StatusTooManyRequests)
+			return
 		}
+		_, _ = io.WriteString(w, "hello\n")
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
