@@ -54,7 +54,7 @@ func TestEviction(t *testing.T) {
 	defer client.Close()
 	// Others fill the memory several times over, with values of all sizes, which it keeps
 	// apart. Looking at the counter would keep it for longer.
-	const rounds, each, writers = 4, 100_000, 8
+	const rounds, each, writers = 8, 50_000, 8
 	for round := range rounds {
 		var all sync.WaitGroup
 		for w := range writers {
