@@ -119,7 +119,7 @@ func TestRulesWithoutTheStore(t *testing.T) {
 								return
 							}
 							// Much more would show nothing else, and take the processors from other tests.
-							time.Sleep(10 * time.Millisecond)
+							time.Sleep(40 * time.Millisecond)
 						}
 					})
 				}
