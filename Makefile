@@ -68,6 +68,8 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 
 # -w leaves debugging data out of the dozen programs that tests build: half of the linker's work.
 test: GOFLAGS += -ldflags=-w
+# Or each program with the race detector would sleep for a second when it ends.
+test: export GORACE := atexit_sleep_ms=0
 # Every program with the race detector waits for a second before it ends, for races that others of
 # its threads may yet run into. That is a hundred test binaries, and the servers that tests start.
 test: export GORACE ?= atexit_sleep_ms=0
