@@ -47,7 +47,7 @@ func (p *Postgres) make() {
 	if out, err := single.CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR")) {
 		p.t.Fatalf("servers: postgres --single: %v:\n%s", err, out)
 	}
-	archive, err := os.CreateTemp("", "headgate-postgres-") //nolint:usetesting // it outlives the test
+	archive, err := os.CreateTemp("", "headgate-postgres-")
 	if err != nil {
 		p.t.Fatal(err)
 	}
