@@ -247,7 +247,7 @@ func closedChannel(t *testing.T, n *node) {
 	c := n.run(rabbitmq.Config{Queue: q, Handle: func(_ context.Context, d *amqp.Delivery) error { s.add(d); return nil }})
 	await(t, "the first are done", func() bool { return s.all() == 20 && c.Stats().Held == 0 })
 	for round := range 2 {
-		n.Control("close_all_connections", "a test")
+		n.Eval(`rabbit_networking:close_all_connections("a test").`)
 		await(t, "it is back", func() bool { st := c.Stats(); return st.Connects >= uint64(round)+2 && st.Prefetch > 0 })
 		n.fill(q.Name, 20)
 		await(t, "the next are done", func() bool { return s.all() == 20*(round+2) && c.Stats().Held == 0 })
