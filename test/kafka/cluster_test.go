@@ -27,7 +27,9 @@ type cluster struct {
 func start(t *testing.T) *cluster {
 	t.Helper()
 	k := &cluster{t: t, Kafka: servers.StartKafka(t,
-		"group.consumer.min.heartbeat.interval.ms=100", "group.consumer.heartbeat.interval.ms=200")}
+		"group.consumer.min.heartbeat.interval.ms=100", "group.consumer.heartbeat.interval.ms=200",
+		// A broker that was killed is taken back once its session is over: nine seconds by default.
+		"broker.session.timeout.ms=5000", "broker.heartbeat.interval.ms=1000")}
 	client, err := kgo.NewClient(kgo.SeedBrokers(k.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
@@ -148,6 +150,9 @@ func (k *cluster) run(config kafka.Config) *running {
 	}
 	if config.DeadLetter == "" && config.Exhausted == kafka.ToDeadLetter {
 		config.Exhausted = kafka.Block
+	}
+	if config.CommitEvery == 0 {
+		config.CommitEvery = 50 * time.Millisecond // tests wait for it
 	}
 	if config.Hooks.Error == nil {
 		config.Hooks.Error = func(err error) { k.t.Log(err) }

@@ -16,7 +16,7 @@ import (
 )
 
 // rebalancing is 200 for the trial that docs/kafka.md tells of.
-var rebalancing = flag.Int("rebalances", 12, "how many rebalances to force with each protocol")
+var rebalancing = flag.Int("rebalances", 4, "how many rebalances to force with each protocol")
 
 // ledger watches handlers of several consumers.
 type ledger struct {
