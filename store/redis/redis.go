@@ -45,7 +45,7 @@ var (
 // Store keeps counters in Redis or Valkey. It is safe for concurrent use.
 type Store struct {
 	client    rueidis.Client
-	owned     bool
+	links     *target.Links  // nil if the caller made the client
 	target    *target.Target // what the URL says; nil if there is none
 	prefix    string
 	deadlines guard.Deadlines
@@ -91,8 +91,8 @@ func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(client, set, links.Note)
-	s.owned, s.target = true, t
-	if links != nil {
+	s.links, s.target = links, t
+	if links.Alone != nil {
 		s.lone = newLone(links, max(t.ConnectTimeout, set.timeout))
 	}
 	if err := s.greet(ctx, max(t.ConnectTimeout, set.timeout)); err != nil {
@@ -154,8 +154,9 @@ func (s *Store) Close() {
 	s.deadlines.Close()
 	s.combiner.end()
 	s.lone.end()
-	if s.owned {
+	if s.links != nil {
 		s.client.Close()
+		s.links.Close()
 	}
 	if s.clustered != nil {
 		s.clustered.tasks.end()

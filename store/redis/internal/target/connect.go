@@ -25,8 +25,8 @@ import (
 const maxRedirections = 8
 
 // Connect connects to the servers, for calls that end within the timeout. The context bounds the
-// time for connecting. prefix is the prefix of the store's keys. The Links are nil unless the
-// target is a single server.
+// time for connecting. prefix is the prefix of the store's keys. The caller closes the client first
+// and then its Links.
 //
 // The error is an [*headgate.InvalidError] if the servers, or the files that the URL names, are not
 // what the URL says. Otherwise it wraps [headgate.ErrUnavailable].
@@ -40,21 +40,20 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		// Sentinels are asked one after the other.
 		o.Sentinel.Dialer.Timeout = max(time.Millisecond, o.Dialer.Timeout/time.Duration(len(t.Hosts)))
 	}
-	var links *Links
-	if t.Topology == Single {
-		links = newLinks()
-		o.DialCtxFn = links.dial
-		o.DisableAutoPipelining = true // except for calls that say so
-	}
+	links := newLinks(o.DialCtxFn)
+	o.DialCtxFn = links.dial
+	o.DisableAutoPipelining = t.Topology == Single // except for calls that say so
 	client, err := rueidis.NewClient(o)
 	if err != nil {
+		links.Close()
 		return nil, nil, t.unreachable(err)
 	}
-	if links != nil {
+	if t.Topology == Single {
 		links.Alone, client = client, pipelined{client}
 	}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()
+		links.Close()
 		return nil, nil, err
 	}
 	return client, links, nil
@@ -108,7 +107,7 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 		// Some users are not permitted to name their library, and the refusals would fill the
 		// server's log.
 		ClientName: t.clientName, ClientSetInfo: rueidis.DisableClientSetInfo, TLSConfig: config,
-		Dialer: dialer, ConnWriteTimeout: max(t.ConnectTimeout, timeout),
+		Dialer: dialer, DialCtxFn: dial, ConnWriteTimeout: max(t.ConnectTimeout, timeout),
 		// A call that may have counted is never sent again.
 		DisableRetry:       true,
 		DisableCache:       true,

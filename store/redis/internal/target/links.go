@@ -13,25 +13,35 @@ import (
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
-// Links are the connections to one server. The server's host name may be moved to another server,
-// by DNS or a load balancer, while the connections still lead to the old one. That is a replica by
-// then and refuses writes. Then Links closes the connections, and the next call looks the name up
-// again. Links are safe for concurrent use.
+// Links are the open connections of a client. They are safe for concurrent use.
+//
+// The host name of a single server may be moved to another server, by DNS or a load balancer, while
+// the connections still lead to the old one. That is a replica by then and refuses writes. Then
+// Links closes the connections, and the next call looks the name up again.
 type Links struct {
 	// Alone is a client in which each call takes a connection for itself. The first call must be
 	// made with the context that [Lone] returns, and so must each call that follows a failed one.
+	// Alone is nil unless the target is a single server.
 	Alone rueidis.Client
+
+	connect dialer
 
 	mu    sync.Mutex // guards what follows
 	open  map[*link]struct{}
 	after time.Time // when the connections may be closed again
 	over  bool      // no more lone calls are allowed
+	ended bool      // no more connections are allowed
 }
+
+// dialer makes a connection for a client.
+type dialer = func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 
 // dropEvery is the shortest time between two closings, while the name leads to a replica.
 const dropEvery = time.Second
 
-func newLinks() *Links { return &Links{open: make(map[*link]struct{})} }
+func newLinks(connect dialer) *Links {
+	return &Links{connect: connect, open: make(map[*link]struct{})}
+}
 
 type link struct {
 	net.Conn
@@ -39,8 +49,8 @@ type link struct {
 	lone  bool
 }
 
-func (l *Links) dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	c, err := dial(ctx, address, dialer, config)
+func (l *Links) dial(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	c, err := l.connect(ctx, address, d, config)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +61,7 @@ func (l *Links) dial(ctx context.Context, address string, dialer *net.Dialer, co
 	one := &link{c, l, lone}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lone && l.over {
+	if l.ended || lone && l.over {
 		return nil, errors.Join(ErrGone, c.Close())
 	}
 	l.open[one] = struct{}{}
@@ -66,11 +76,11 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// Note closes all connections if err says that the server refused a call because it is a replica,
+// Note closes all connections to a single server if err says that the server refused a call because it is a replica,
 // at most once per dropEvery. Calls in flight end with an error, but the replica would have refused
 // them anyway.
 func (l *Links) Note(err error) {
-	if l == nil || err == nil {
+	if l.Alone == nil || err == nil {
 		return // before anything is allocated
 	}
 	if !refusal.Is(err, "READONLY") {
@@ -95,6 +105,16 @@ func (l *Links) HangUp() {
 	l.over = true
 	l.mu.Unlock()
 	l.drop(func(one *link) bool { return one.lone })
+}
+
+// Close closes all connections, including those that are just being made. A client that is closed
+// while it connects anew may forget the new connection, which would stay open with its goroutines.
+// Calls in flight end with an error.
+func (l *Links) Close() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.drop(func(*link) bool { return true })
 }
 
 // drop closes the connections for which the function returns true.
