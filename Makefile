@@ -35,12 +35,14 @@ LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(
 
 # These run with the race detector and without it: under it they do less.
 TWICE  := flow/simulate store/layered/async store/layered/lease store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
-	algorithm policy/lint config tune/replay tune/advise
+	algorithm policy/lint config tune/replay tune/advise server/grpcapi
+# These count what is allocated, which they cannot do with the race detector. It allocates, too.
+COUNT  := httplimit policy store/layered/fallback server/candidate server/envoyrls server/gateway server/httpapi server/keepalive server/resp
 # These take longest, so that they begin first. Most of their time they wait for servers,
 # so that more packages than cores run at a time.
 LONGEST := test/topologies test/postgres test/redis test/chaos test/rabbitmq test/e2e test/kafka \
 	release test/dashboard test/permits server/cli test/linear test/proxies
-AT_ONCE := -p 4 -parallel 4
+AT_ONCE := -p 5 -parallel 4
 # A package that is named by its import path: go test keeps the order, and runs each once.
 NAMED    = $(addprefix github.com/headgate/headgate/,$(1))
 
@@ -68,8 +70,6 @@ run: build ## start the server on the memory store with the sample policy (ARGS=
 
 # -w leaves debugging data out of the dozen programs that tests build: half of the linker's work.
 test: GOFLAGS += -ldflags=-w
-# Or each program with the race detector would sleep for a second when it ends.
-test: export GORACE := atexit_sleep_ms=0
 # Every program with the race detector waits for a second before it ends, for races that others of
 # its threads may yet run into. That is a hundred test binaries, and the servers that tests start.
 test: export GORACE ?= atexit_sleep_ms=0
@@ -81,6 +81,7 @@ test: ## run every test, with the race detector, against real servers, which apt
 	scripts/install-test-programs
 	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
 	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(TWICE))
+	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) -run Alloc . $(call NAMED,$(COUNT))
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no server: nothing to install, no C compiler

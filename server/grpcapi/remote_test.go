@@ -77,11 +77,11 @@ var ways = map[string]struct {
 	"a stream, side by side": {client.StreamFrom(1), Options{SideBySide: true}},
 }
 
-// eachPath runs a test for each of the ways: under the race detector, which makes
-// them slow, for the one that has goroutines to race.
+// eachPath runs a test for each of the ways: under the race detector for the one that has
+// goroutines to race, and without it for the others.
 func eachPath(t *testing.T, run func(t *testing.T, mk storetest.Maker)) {
 	for name, way := range ways {
-		if race.Enabled && !way.server.SideBySide {
+		if race.Enabled != way.server.SideBySide {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

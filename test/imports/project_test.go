@@ -1,7 +1,12 @@
 package imports
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -65,5 +70,43 @@ func TestEveryModuleIsInTheWorkspace(t *testing.T) {
 	}
 	for _, dir := range strays {
 		t.Errorf("%s has a go.mod and is not in go.work: run `go work use` for it", dir)
+	}
+}
+
+// TestTestsOfEveryPackageRun: what tests leave out under the race detector runs without it. The
+// lists TWICE and COUNT of the Makefile say of which packages.
+func TestTestsOfEveryPackageRun(t *testing.T) {
+	root, _, _ := load(t)
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := regexp.MustCompile(`(?m)^(?:TWICE|COUNT)\s*:=((?:.*\\\n)*.*)$`).FindAllStringSubmatch(string(makefile), -1)
+	if len(lists) != 2 {
+		t.Fatalf("the Makefile has %d of the lists TWICE and COUNT", len(lists))
+	}
+	listed := append(strings.Fields(lists[0][1]), strings.Fields(lists[1][1])...)
+	listed = append(listed, ".") // always
+	less := regexp.MustCompile(`race\.Enabled|race\.Fewer|(?m)^//go:build !race$`)
+	found := 0
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !less.Match(text) {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if found++; !slices.Contains(listed, filepath.ToSlash(dir)) {
+			t.Errorf("tests of %s do less under the race detector: add it to TWICE or COUNT in the Makefile", dir)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found == 0 {
+		t.Error("no file was found that does less")
 	}
 }
