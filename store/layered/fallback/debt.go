@@ -116,23 +116,33 @@ func (d *debts) postpone(at layer.Counter, wait time.Duration) {
 // payAtOnce is how many debts are looked at in one round.
 const payAtOnce = 64
 
-// due returns debts that are due, and how long until there is another.
-func (d *debts) due() (keys []layer.Counter, next time.Duration) {
+// due returns debts that are due, at most payAtOnce.
+func (d *debts) due() (keys []layer.Counter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	next = time.Minute
 	for at, one := range d.keys {
-		switch wait := one.due.Sub(now); {
-		case wait > 0:
-			next = min(next, wait)
-		case len(keys) == payAtOnce:
-			return keys, payEvery
-		default:
-			keys = append(keys, at)
+		if one.due.After(now) {
+			continue
+		}
+		if keys = append(keys, at); len(keys) == payAtOnce {
+			break
 		}
 	}
-	return keys, max(next, payEvery)
+	return keys
+}
+
+// next returns the time until a debt is due, at least payEvery.
+func (d *debts) next() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now, next := time.Now(), time.Minute
+	for _, one := range d.keys {
+		if next = min(next, one.due.Sub(now)); next <= payEvery {
+			return payEvery
+		}
+	}
+	return next
 }
 
 // pay charges some of the debts to the primary, and stops at an error. It returns after which
@@ -142,8 +152,7 @@ func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
 	if f.debts.size.Load() == 0 {
 		return 0, false
 	}
-	keys, next := f.debts.due()
-	for _, at := range keys {
+	for _, at := range f.debts.due() {
 		if ctx.Err() != nil {
 			break
 		}
@@ -151,7 +160,7 @@ func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
 			return k.fallback.options.MaxRetry, true
 		}
 	}
-	return next, f.debts.size.Load() > 0
+	return f.debts.next(), f.debts.size.Load() > 0
 }
 
 // payOne charges a part of what a key owes. Its error is the primary's.
@@ -181,17 +190,21 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 		f.debts.paid(at, 0, pause(rule))
 		return nil
 	}
+	wait := payEvery // for what may be owed by then in addition
+	if part < units {
+		wait = pause(rule)
+	}
 	check[0].Cost = part
 	taken, err := f.inner.Take(ctx, headgate.OpTake, check, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		f.debts.paid(at, part, pause(rule)) // It may have counted, and is not repeated.
+		f.debts.paid(at, part, wait) // It may have counted, and is not repeated.
 	case err == nil && headgate.NewVerdict(taken).Allowed:
 		f.counts.handed.Add(part)
 		if taken[widest].Remaining == 0 {
 			part = units // The limit is full now, and has no room for the rest.
 		}
-		f.debts.paid(at, part, pause(rule))
+		f.debts.paid(at, part, wait)
 	case err == nil:
 		// A client has taken the room since the peek. The next attempt sees how much is left.
 		f.debts.postpone(at, payEvery)

@@ -188,6 +188,47 @@ func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
 	}
 }
 
+// interrupted is a store in which something happens once, when somebody looks how many units there
+// are.
+type interrupted struct {
+	headgate.Store
+	by func()
+}
+
+func (s *interrupted) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op == headgate.OpPeek && s.by != nil {
+		by := s.by
+		s.by = nil
+		by()
+	}
+	return s.Store.Take(ctx, op, checks, dst)
+}
+
+// TestDebtGrowsWhileItIsCharged: what was admitted without the store in the meantime is charged
+// soon after the rest, and not after the rule's period.
+func TestDebtGrowsWhileItIsCharged(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		primary := layertest.NewScripted()
+		store := &interrupted{Store: primary}
+		f := layertest.Fallback(t, store, fallback.Options{Default: headgate.OnErrorLocal})
+		c := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(10, time.Hour)), Key: "k"}
+		layertest.Fail(t, f, primary, layertest.Refuses)
+		layertest.Take(t, f.Store(), c)
+		store.by = func() {
+			primary.Feel(layertest.Refuses)
+			for range 3 {
+				layertest.Take(t, f.Store(), c)
+			}
+			primary.Feel(layertest.Well)
+		}
+		layertest.Recover(t, f, primary)
+		time.Sleep(10 * time.Second)
+		if got := used(t, primary, c)[0]; got != 4 {
+			t.Errorf("the store counts %d units after ten seconds, want 4; %+v", got, f.Stats())
+		}
+	})
+}
+
 // rival is a store of which another client takes units whenever somebody has looked how many there
 // are, as long as it wants any.
 type rival struct {
