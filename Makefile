@@ -81,7 +81,7 @@ test: ## run every test, with the race detector, against real servers, which apt
 	scripts/install-test-programs
 	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(PACKAGES)
 	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(TWICE))
-	$(GO) test -count=1 -vet=off $(AT_ONCE) $(TESTFLAGS) -run Alloc . $(call NAMED,$(COUNT))
+	$(GO) test -count=1 -vet=off $(AT_ONCE) -run Alloc $(TESTFLAGS) . $(call NAMED,$(COUNT))
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no server: nothing to install, no C compiler

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/store/layered/async"
 	"github.com/headgate/headgate/store/layered/internal/layertest"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // asyncTrouble is what is wrong with the way from a node to the store.
@@ -334,11 +335,12 @@ func asyncLimit(r *rand.Rand) headgate.Limit {
 func TestAsyncHistories(t *testing.T) {
 	names := []string{"steady", "bursty", "shifting", "random"}
 	exceeded, asked, local := 0, int64(0), int64(0)
-	histories := uint64(600)
+	histories := 600
 	if race.Enabled {
 		histories = 30 // Each takes ten times as long.
 	}
-	for seed := range histories {
+	histories = storetest.Steps(t, 100*histories) / 100 // one counts as a hundred steps
+	for seed := range uint64(histories) {
 		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))
 			limit := asyncLimit(r)

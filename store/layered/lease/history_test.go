@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
 )
 
 // leaseHistories is how many random histories are played. Each lasts a few seconds
@@ -536,7 +537,7 @@ func (w *crowd) finish() []string {
 // which callers were told to go ahead; and where nothing fails, no request may be
 // denied earlier than the documents say.
 func TestLeaseHistories(t *testing.T) {
-	histories := race.Fewer(leaseHistories)
+	histories := storetest.Steps(t, 100*race.Fewer(leaseHistories)) / 100 // one counts as a hundred steps
 	var all tally
 	for seed := range uint64(histories) {
 		bubbletest.Test(t, func(t *testing.T) {
