@@ -172,8 +172,7 @@ func (tr *trial) used(password string) int64 {
 // handedOver: a Sentinel makes a replica the primary while the old one still answers.
 func handedOver(tr *trial) {
 	tr.begin()
-	do(tr.t, tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
-	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.handOver(tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 	tr.relieved()
 	tr.gap = max(0, tr.units()-tr.marker.reached(tr.t, tr.next))
 	tr.place.whole()
@@ -190,13 +189,28 @@ func handedOverPaused(tr *trial) {
 		offset, _, _ := strings.Cut(rest, "\r\n")
 		return strings.Count(info, "state=online,offset="+offset+",") == len(tr.place.all())-1
 	})
-	do(tr.t, tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
-	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.handOver(tr.place.sentinel.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 	tr.load.well(tr.t, "the store has found the new primary")
 	// What the Sentinels told the old one to do waits as well.
 	do(tr.t, tr.target, "CLIENT", "UNPAUSE")
 	tr.relieved()
 	tr.place.whole()
+}
+
+// handOver tells a server to put another one in the place of the primary, until that is done. On a
+// busy machine the servers give up when they have not heard of each other for half a second.
+func (tr *trial) handOver(s *servers.Server, command ...string) {
+	tr.t.Helper()
+	until(tr.t, "a replica has taken over", func() bool {
+		_, _ = s.Do(tr.t.Context(), command...) // It fails while the one before is still under way.
+		for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if tr.place.primary(tr.slots[0]) != tr.target {
+				return true
+			}
+		}
+		return false
+	})
+	tr.next = tr.place.successor(tr.slots[0], tr.target)
 }
 
 // relieved waits until the old primary is a replica.
@@ -213,8 +227,7 @@ func (tr *trial) relieved() {
 func handedOverCluster(tr *trial) {
 	replica := tr.place.replica(tr.target)
 	tr.begin()
-	do(tr.t, replica, "CLUSTER", "FAILOVER")
-	tr.next = tr.place.successor(tr.slots[0], tr.target)
+	tr.handOver(replica, "CLUSTER", "FAILOVER")
 	tr.place.whole()
 }
 
