@@ -25,7 +25,7 @@ func Combined(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	plan := measure.Choose(w, redisPlan{
 		Plan: measure.Plan{Rounds: 31, Slice: 200 * time.Millisecond, Keys: 100_000}, callers: []int{1, 4, 16, 32, 64, 256},
 	}, redisPlan{
-		Plan: measure.Plan{Rounds: 1, Slice: 150 * time.Millisecond, Keys: 10_000}, callers: []int{1, 16, 64, 256},
+		Plan: measure.Plan{Rounds: 1, Slice: 50 * time.Millisecond, Keys: 3000}, callers: []int{1, 16, 64, 256},
 	})
 	buckets, others, err := combined(ctx, w, plan)
 	if err != nil {

@@ -60,7 +60,7 @@ type memoryRun struct {
 func Memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	r := newMemoryRun(measure.Choose(w,
 		measure.Plan{Rounds: 7, Slice: 400 * time.Millisecond, Keys: 1_000_000},
-		measure.Plan{Rounds: 1, Slice: 100 * time.Millisecond, Keys: 100_000}),
+		measure.Plan{Rounds: 1, Slice: 40 * time.Millisecond, Keys: 20_000}),
 		slices.Concat([]contender{inMemory}, memoryPeers, []contender{harness}))
 	if err := r.measure(ctx, w); err != nil {
 		return nil, err

@@ -56,10 +56,10 @@ func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
 		[]window{{600, 600 * time.Second}, {30, 20 * time.Second}},
 		2000, 200_000,
 	}, redisPlan{
-		measure.Plan{Rounds: 1, Slice: 150 * time.Millisecond, Keys: 10_000},
+		measure.Plan{Rounds: 1, Slice: 50 * time.Millisecond, Keys: 3000},
 		[]int{1, many, 256},
 		[]window{{600, 60 * time.Second}, {30, 2 * time.Second}},
-		100, 10_000,
+		100, 3000,
 	}), strict())
 }
 

@@ -335,7 +335,7 @@ func asyncLimit(r *rand.Rand) headgate.Limit {
 func TestAsyncHistories(t *testing.T) {
 	names := []string{"steady", "bursty", "shifting", "random"}
 	exceeded, asked, local := 0, int64(0), int64(0)
-	histories := 600
+	histories := 300
 	if race.Enabled {
 		histories = 30 // Each takes ten times as long.
 	}
