@@ -76,9 +76,9 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// Note closes all connections to a single server if err says that the server refused a call because it is a replica,
-// at most once per dropEvery. Calls in flight end with an error, but the replica would have refused
-// them anyway.
+// Note closes all connections to a single server if err says that the server refused a call because
+// it is a replica, at most once per dropEvery. Calls in flight end with an error, but the replica
+// would have refused them anyway.
 func (l *Links) Note(err error) {
 	if l.Alone == nil || err == nil {
 		return // before anything is allocated
