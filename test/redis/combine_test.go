@@ -73,7 +73,7 @@ func TestCombinedConforms(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		client := dial(t, s)
 		mk := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock, combining) }
-		if soaking(t) {
+		if stores.Soaking(t) {
 			storetest.Run(t, mk)
 		} else {
 			storetest.RunVectors(t, mk)

@@ -32,17 +32,11 @@ func dial(t testing.TB, s *servers.Server) rueidis.Client {
 // tested, and they have the same scripts on every kind, which TestConformance holds to each other.
 func onOneKind(t *testing.T, kind servers.Kind, test func(t *testing.T, s *servers.Server)) {
 	t.Helper()
-	if soaking(t) {
+	if stores.Soaking(t) {
 		servers.Each(t, test)
 		return
 	}
 	t.Run(string(kind), func(t *testing.T) { test(t, servers.Start(t, kind)) })
-}
-
-// soaking reports whether `make soak` has more steps taken than is usual.
-func soaking(t *testing.T) bool {
-	t.Helper()
-	return storetest.Steps(t, 0) > 0
 }
 
 // TestHistories holds the scripts against the Go steps and the oracle, in as many random steps

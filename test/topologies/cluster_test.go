@@ -98,7 +98,7 @@ func TestCluster(t *testing.T) {
 			{"a node hangs", one, nodeHangs},
 			{"slots are down", every, slotsAreDown},
 		} {
-			if kind != servers.Valkey && !test.every && !soaking(t) {
+			if kind != servers.Valkey && !test.every && !stores.Soaking(t) {
 				continue
 			}
 			if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) {

@@ -148,7 +148,7 @@ func oneByOne[S interface {
 	URL() string
 	AwaitWhole()
 }](t *testing.T, faults []fault[S], start func(*testing.T, servers.Kind) S) {
-	soak := soaking(t)
+	soak := stores.Soaking(t)
 	eachKind(t, func(t *testing.T, kind servers.Kind) {
 		t.Parallel()
 		s := start(t, kind)

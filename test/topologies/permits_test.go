@@ -17,7 +17,7 @@ import (
 func TestPermitsOnCluster(t *testing.T) {
 	t.Parallel()
 	histories := 5
-	if soaking(t) {
+	if stores.Soaking(t) {
 		histories = 200
 	}
 	c := servers.StartCluster(t, servers.Redis)

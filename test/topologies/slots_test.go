@@ -307,7 +307,7 @@ func refundsAdmitNothing(t *testing.T, c *servers.Cluster) {
 		})
 	}
 	long := 1500 * time.Millisecond
-	if soaking(t) {
+	if stores.Soaking(t) {
 		long = time.Minute
 	}
 	time.Sleep(long)

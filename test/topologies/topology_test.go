@@ -24,16 +24,10 @@ func eachKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
 	}
 }
 
-// soaking reports whether the tests are to search for long, as `make soak` has them do.
-func soaking(t *testing.T) bool {
-	t.Helper()
-	return storetest.Steps(t, 0) > 0
-}
-
 // oneKind runs a test for Valkey, and in `make soak` for every kind of server. It is for tests of
 // the store's own work, which is the same for both.
 func oneKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
-	if soaking(t) {
+	if stores.Soaking(t) {
 		eachKind(t, test)
 	} else {
 		test(t, servers.Valkey)
@@ -79,7 +73,7 @@ func connect(t *testing.T, option rueidis.ClientOption) rueidis.Client {
 func TestTopologiesConform(t *testing.T) {
 	topologies(t, func(t *testing.T, kind servers.Kind, client rueidis.Client) {
 		open := func(t testing.TB, clock func() int64) headgate.Store { return stores.Open(t, client, clock) }
-		if soaking(t) || kind == servers.Redis && client.Mode() == rueidis.ClientModeCluster {
+		if stores.Soaking(t) || kind == servers.Redis && client.Mode() == rueidis.ClientModeCluster {
 			storetest.Run(t, open)
 		}
 		t.Run("histories", func(t *testing.T) { histories(t, client) })
