@@ -197,19 +197,10 @@ func handedOverPaused(tr *trial) {
 	tr.place.whole()
 }
 
-// handOver tells a server to put another one in the place of the primary, until that is done. On a
-// busy machine the servers give up when they have not heard of each other for half a second.
+// handOver has a server put another one in the place of the primary.
 func (tr *trial) handOver(s *servers.Server, command ...string) {
 	tr.t.Helper()
-	until(tr.t, "a replica has taken over", func() bool {
-		_, _ = s.Do(tr.t.Context(), command...) // It fails while the one before is still under way.
-		for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			if tr.place.primary(tr.slots[0]) != tr.target {
-				return true
-			}
-		}
-		return false
-	})
+	servers.HandOver(tr.t, func() bool { return tr.place.primary(tr.slots[0]) != tr.target }, s, command...)
 	tr.next = tr.place.successor(tr.slots[0], tr.target)
 }
 

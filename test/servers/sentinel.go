@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -336,6 +337,22 @@ func (s *Server) pairs(ctx context.Context, args ...string) (map[string]string, 
 		pairs[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
 	}
 	return pairs, nil
+}
+
+// HandOver tells a server to put another one in the place of a primary, again and again until done
+// reports that it has. On a busy machine, servers give up what takes longer than a few seconds, and
+// a Sentinel also when it has not heard of the replicas for half a second.
+func HandOver(t testing.TB, done func() bool, s *Server, command ...string) {
+	t.Helper()
+	await(t, "a replica has taken over", func(ctx context.Context) error {
+		_, err := s.Do(ctx, command...) // an error while the one before is still under way
+		for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if done() {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("none has, six seconds after %s", strings.Join(command, " ")))
+	})
 }
 
 // await calls try until it returns no error; if that takes too long, it fails the

@@ -166,19 +166,6 @@ func oneByOne[S interface {
 	})
 }
 
-// relieved tells a server to put another one in the place of a primary, until that is done. On a
-// busy machine the servers give up what takes longer than a few seconds.
-func relieved(t *testing.T, done func() bool, s *servers.Server, command ...string) {
-	t.Helper()
-	stores.Until(t, "a replica has taken over", func() bool {
-		_, _ = s.Do(t.Context(), command...) // It fails while the one before is still under way.
-		for end := time.Now().Add(6 * time.Second); !done() && time.Now().Before(end); {
-			time.Sleep(50 * time.Millisecond)
-		}
-		return done()
-	})
-}
-
 // TestSentinelFailover: a primary that crashes, hangs or steps down costs errors
 // until another one has taken its place, and nothing else. One set of servers meets all faults,
 // one after the other.
@@ -205,7 +192,7 @@ func TestSentinelFailover(t *testing.T) {
 		}},
 		{"relieved", false, func(c *callers, s *servers.Sentinel) {
 			old := s.Primary()
-			relieved(c.t, func() bool { return s.Primary() != old }, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
+			servers.HandOver(c.t, func() bool { return s.Primary() != old }, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 		}},
 		{"without the Sentinels", true, func(c *callers, s *servers.Sentinel) {
 			for _, one := range s.Sentinels {
@@ -234,7 +221,7 @@ func TestClusterFailover(t *testing.T) {
 		// which are long as long as nobody waits for a failover.
 		{"relieved", false, func(c *callers, s *servers.Cluster) {
 			old := s.Owner(0)
-			relieved(c.t, func() bool { return s.Owner(0) != old }, s.ReplicaOf(old), "CLUSTER", "FAILOVER")
+			servers.HandOver(c.t, func() bool { return s.Owner(0) != old }, s.ReplicaOf(old), "CLUSTER", "FAILOVER")
 		}},
 		{"killed", false, func(c *callers, s *servers.Cluster) {
 			old := s.Owner(0)

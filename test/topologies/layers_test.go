@@ -50,7 +50,7 @@ func TestLayersOnCluster(t *testing.T) {
 	time.Sleep(time.Second)
 	slot := slot(t, c, "leased:"+rules[1].Name()+" k")
 	old := c.Owner(slot)
-	relieved(t, func() bool { return c.Owner(slot) != old }, c.ReplicaOf(old), "CLUSTER", "FAILOVER")
+	servers.HandOver(t, func() bool { return c.Owner(slot) != old }, c.ReplicaOf(old), "CLUSTER", "FAILOVER")
 	stores.Ended(t, "the callers have ended", stores.Waited(&all))
 	stores.Within(t, rules, byLease, func(*headgate.Limit) int64 { return 0 })
 	stores.Within(t, rules, byReport, func(l *headgate.Limit) int64 { return 2 * stores.AsyncExcess(l, 3) })
