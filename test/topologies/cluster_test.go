@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -219,26 +218,17 @@ func slotsMoveUnderTraffic(t *testing.T, c *servers.Cluster) {
 	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
 	moving := slot(t, c, prefix+checks[0].Rule.Name()+" "+checks[0].Key)
-	var all sync.WaitGroup
 	var taken atomic.Int64
-	var stopped atomic.Bool
-	stop := func() {
-		stopped.Store(true)
-		stores.Ended(t, "all calls have ended", stores.Waited(&all))
-	}
+	stop := crowd(t, 8, func(int, int) bool {
+		out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
+		if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
+			t.Errorf("got %+v, %v", v, err)
+			return false
+		}
+		taken.Add(1)
+		return true
+	})
 	defer stop()
-	for range 8 {
-		all.Go(func() {
-			for !stopped.Load() {
-				out, err := store.Take(t.Context(), headgate.OpTake, checks, nil)
-				if v := headgate.NewVerdict(out); err != nil || !v.Allowed {
-					t.Errorf("got %+v, %v", v, err)
-					return
-				}
-				taken.Add(1)
-			}
-		})
-	}
 	for i := range 6 {
 		c.Migrate(moving, c.Nodes[(i+1)%3]).Finish()
 	}

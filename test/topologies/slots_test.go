@@ -216,24 +216,15 @@ func refusedTooEarly(t *testing.T, c *servers.Cluster) {
 	store, prefix := openCluster(t, c, 30*time.Second)
 	checks := checksOn(t, c, prefix, limit, c.Nodes[0], c.Nodes[1])
 	everyone := checks[:1]
-	var stopped atomic.Bool
-	var all sync.WaitGroup
-	stop := func() {
-		stopped.Store(true)
-		stores.Ended(t, "all calls have ended", stores.Waited(&all))
-	}
+	stop := crowd(t, others, func(i, n int) bool {
+		out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
+		if v := headgate.NewVerdict(out); err != nil || v.Allowed {
+			t.Errorf("got %+v, %v; want a denial", v, err)
+			return false
+		}
+		return true
+	})
 	defer stop()
-	for i := range others {
-		all.Go(func() {
-			for n := 0; !stopped.Load(); n++ {
-				out, err := store.Take(t.Context(), headgate.OpTake, []headgate.Check{everyone[0], denied(i, n)}, nil)
-				if v := headgate.NewVerdict(out); err != nil || v.Allowed {
-					t.Errorf("got %+v, %v; want a denial", v, err)
-					return
-				}
-			}
-		})
-	}
 	taken, early := int64(0), 0
 	for taken < limit-others {
 		v := take(t, store, everyone...)

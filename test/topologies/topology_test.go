@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +33,27 @@ func oneKind(t *testing.T, test func(t *testing.T, kind servers.Kind)) {
 		eachKind(t, test)
 	} else {
 		test(t, servers.Valkey)
+	}
+}
+
+// crowd has so many callers ask one time after another, each until ask returns false or stop is
+// called. ask is given the numbers of the caller and of the time. stop waits for all callers.
+func crowd(t *testing.T, callers int, ask func(caller, n int) (goOn bool)) (stop func()) {
+	var all sync.WaitGroup
+	var stopped atomic.Bool
+	for i := range callers {
+		all.Go(func() {
+			for n := 0; !stopped.Load(); n++ {
+				if !ask(i, n) {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		t.Helper()
+		stopped.Store(true)
+		stores.Ended(t, "all calls have ended", stores.Waited(&all))
 	}
 }
 
