@@ -69,7 +69,7 @@ func TestChangeTheImage(t *testing.T) {
 	redis := servers.Start(t, servers.Redis)
 	var answers []string
 	for name, start := range map[string][]string{
-		"before": {buildOriginal(t, dir)},
+		"before": {buildOriginal(t)},
 		// The entry point of the image, and the command.
 		"after": {binary, page.command},
 	} {

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -35,7 +37,7 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
 	dir := t.TempDir()
-	program := buildOriginal(t, dir)
+	program := buildOriginal(t)
 	g := generator{values: []string{"", "x", "xy", "xyz", "y", "*", "x*", "xy*"}, modes: []string{"shadow_mode", "detailed_metric", "value_to_metric"}}
 	if os.Getenv(newerOriginal) != "" {
 		g.values = append(g.values, "x*z", "*y*", "*z", "x*y*z")
@@ -76,19 +78,34 @@ func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	}
 }
 
-// buildOriginal builds envoyproxy/ratelimit into a directory, and returns the program: that which
-// the environment names, if it does.
-func buildOriginal(t *testing.T, dir string) string {
-	t.Helper()
+// originalProgram is envoyproxy/ratelimit, built beside the program under test: that which the
+// environment names, if it does. What debuggers need is left out, which is half of the linker's work.
+var originalProgram = sync.OnceValues(func() (string, error) {
 	if program := os.Getenv(newerOriginal); program != "" {
-		return program
+		return program, nil
 	}
-	build := command(t, "go", "install", original)
-	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	dir, err := filepath.Abs(filepath.Dir(binary))
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*within)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "install", original)
+	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false -ldflags=-w")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go install: %v\n%s", err, out)
+		return "", fmt.Errorf("go install: %w\n%s", err, out)
 	}
-	return filepath.Join(dir, "service_cmd")
+	return filepath.Join(dir, "service_cmd"), nil
+})
+
+// buildOriginal returns the program envoyproxy/ratelimit, which the first test that asks for it builds.
+func buildOriginal(t *testing.T) string {
+	t.Helper()
+	program, err := originalProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
 }
 
 // startOriginal starts envoyproxy/ratelimit and returns where it serves gRPC.

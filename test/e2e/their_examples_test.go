@@ -22,7 +22,7 @@ func TestTheirConfigurations(t *testing.T) {
 	t.Parallel()
 	awayFromMidnight(t)
 	source, dir := sourceOfOriginal(t), t.TempDir()
-	program := buildOriginal(t, dir)
+	program := buildOriginal(t)
 	for _, name := range []string{
 		"bad_limit_unit", "bad_yaml", "duplicate_key", "empty_domain", "empty_key", "misspelled_key", "misspelled_key2", "non_map_list",
 		"non_string_key", "replaces_empty", "replaces_self", "unlimited_with_unit",

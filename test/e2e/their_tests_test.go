@@ -101,7 +101,7 @@ func TestTheirIntegrationTests(t *testing.T) {
 	program := filepath.Join(dir, "integration.test")
 	build := command(t, "go", "test", "-c", "-tags", "integration", "-o", program, "./test/integration")
 	build.Dir = dir
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=mod")
+	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false -mod=mod -ldflags=-w")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go test -c: %v\n%s", err, out)
 	}
