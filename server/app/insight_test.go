@@ -207,7 +207,7 @@ func TestSecretTiers(t *testing.T) {
 	write(t, file, text)
 	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, lookEvery: time.Millisecond})
 	r.do(t, "POST", "/v1/check", `{"descriptor":{"user":"anna","api_key":"sesame-open"}}`)
-	write(t, file, strings.Replace(text, "4 per", "8 per", 1))
+	replace(t, file, strings.Replace(text, "4 per", "8 per", 1))
 	for deadline := time.Now().Add(within); r.Policy().Version == 1 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
