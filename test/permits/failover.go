@@ -112,7 +112,7 @@ func (l *failoverLoad) work(ctx context.Context, gate *shared.Gate, key string) 
 				l.t.Error(err)
 				return
 			}
-			time.Sleep(20 * time.Millisecond) // Callers that ask all the time keep the next server from starting.
+			time.Sleep(100 * time.Millisecond) // Callers that ask all the time keep the next server from starting.
 			continue
 		}
 		held := permit.Context(ctx)
