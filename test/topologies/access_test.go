@@ -168,8 +168,8 @@ func TestPermissions(t *testing.T) {
 	}, servers.Password("admin"))
 }
 
-// TestPermissionsOnTopologies: so it is with Sentinels and on a cluster, where a few
-// more are needed.
+// TestPermissionsOnTopologies: so it is with Sentinels, who have a user of their own, and on a
+// cluster, where a few more are needed.
 func TestPermissionsOnTopologies(t *testing.T) {
 	t.Parallel()
 	user := append([]string{"ACL", "SETUSER", "headgate", "reset", "on", ">geheim"}, documented(t, "headgate")...)
@@ -178,7 +178,7 @@ func TestPermissionsOnTopologies(t *testing.T) {
 		t.Run("sentinel", func(t *testing.T) {
 			s := servers.StartSentinel(t, kind, servers.Password("admin"))
 			for _, node := range s.Nodes {
-				stores.Do(t, node, append(user, "+role")...)
+				stores.Do(t, node, user...)
 			}
 			for _, one := range s.Sentinels {
 				stores.Do(t, one, watcher...)

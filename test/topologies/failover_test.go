@@ -3,6 +3,7 @@ package topologies
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -143,6 +144,25 @@ func faulty(t *testing.T, url string, fault func(c *callers)) {
 	})
 }
 
+// connectionsTo is how often the servers have been connected to.
+func connectionsTo(t *testing.T, all []*servers.Server) (sum int) {
+	t.Helper()
+	for _, s := range all {
+		info, err := s.Do(t.Context(), "INFO", "stats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(fmt.Sprint(info), "total_connections_received:")
+		n, _, _ := strings.Cut(rest, "\r")
+		count, err := strconv.Atoi(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += count
+	}
+	return sum
+}
+
 // oneByOne starts servers of each kind, which meet their faults, one after the other.
 func oneByOne[S interface {
 	URL() string
@@ -193,6 +213,17 @@ func TestSentinelFailover(t *testing.T) {
 		{"relieved", false, func(c *callers, s *servers.Sentinel) {
 			old := s.Primary()
 			servers.HandOver(c.t, func() bool { return s.Primary() != old }, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
+		}},
+		{"gone, with nobody in its place", false, func(c *callers, s *servers.Sentinel) {
+			old, before := s.Primary(), connectionsTo(c.t, s.Sentinels)
+			old.Kill()
+			c.failing("calls fail while there is no primary")
+			refused := c.refused.Load()
+			stores.Until(c.t, "many calls have failed", func() bool { return c.refused.Load() > refused+50*calling })
+			if now := connectionsTo(c.t, s.Sentinels); now > before+3*calling {
+				c.t.Errorf("the Sentinels have been connected to %d times meanwhile", now-before)
+			}
+			old.Restart()
 		}},
 		{"without the Sentinels", true, func(c *callers, s *servers.Sentinel) {
 			for _, one := range s.Sentinels {

@@ -88,7 +88,7 @@ func (s *Subject) diagnoseReplicas(ctx context.Context, d *Diagnosis, addresses 
 	var examined []*patient
 	slices.Sort(addresses)
 	for _, address := range addresses {
-		client, err := s.Target.Peer(ctx, s.Timeout, address, false)
+		client, err := s.Target.Peer(ctx, address, false)
 		if err == nil {
 			n := &patient{ctx: ctx, client: client, name: address, d: d, prefix: s.Prefix}
 			if err = n.examine(); err == nil {
@@ -110,7 +110,7 @@ func (s *Subject) diagnoseSentinels(ctx context.Context, d *Diagnosis) {
 		return
 	}
 	for _, address := range s.Target.Hosts {
-		client, err := s.Target.Peer(ctx, s.Timeout, address, true)
+		client, err := s.Target.Peer(ctx, address, true)
 		if err != nil {
 			d.add(address, "sentinel", Doubtful, fmt.Sprintf("it does not answer: %v", err), "start it, or take it out of the URL")
 			continue

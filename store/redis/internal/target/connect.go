@@ -37,19 +37,29 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 	}
 	if end, ok := ctx.Deadline(); ok {
 		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
-		// Sentinels are asked one after the other.
-		o.Sentinel.Dialer.Timeout = max(time.Millisecond, o.Dialer.Timeout/time.Duration(len(t.Hosts)))
 	}
-	links := newLinks(o.DialCtxFn)
+	links := newLinks(dial)
+	if t.Topology == Sentinels {
+		if err := links.follow(t, o.Dialer.Timeout); err != nil {
+			return nil, nil, err
+		}
+	}
 	o.DialCtxFn = links.dial
 	o.DisableAutoPipelining = t.Topology == Single // except for calls that say so
 	client, err := rueidis.NewClient(o)
+	// A Sentinel that is cut off may name a primary that is gone. The next one may know better.
+	for n := 1; err != nil && links.primary.known() && n < len(t.Hosts) && wait(ctx, dropEvery); n++ {
+		client, err = rueidis.NewClient(o)
+	}
 	if err != nil {
 		links.Close()
 		return nil, nil, t.unreachable(err)
 	}
-	if t.Topology == Single {
+	switch t.Topology {
+	case Single:
 		links.Alone, client = client, pipelined{client}
+	case Sentinels:
+		client = following{client, links.primary}
 	}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()
@@ -57,6 +67,16 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		return nil, nil, err
 	}
 	return client, links, nil
+}
+
+// wait waits, and reports whether the context has not ended before that.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // unreachable wraps the reason why there is no connection, with the addresses.
@@ -82,14 +102,14 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 			problems.Add(field, "%s: %v", field, err)
 		}
 	}
-	password, sentinelPassword := t.password, ""
+	password := t.password
 	var err error
 	if t.passwordFile != "" {
 		password, err = secret(t.passwordFile)
 		keep("password_file", err)
 	}
 	if t.sentinelPasswordFile != "" {
-		sentinelPassword, err = secret(t.sentinelPasswordFile)
+		_, err = secret(t.sentinelPasswordFile)
 		keep("sentinel_password_file", err)
 	}
 	var config *tls.Config
@@ -118,15 +138,8 @@ func (t *Target) options(timeout time.Duration) (rueidis.ClientOption, error) {
 	if t.Topology != Cluster && t.connections == 1 {
 		o.PipelineMultiplex = -1 // for such clients, 0 means as many as there are processors
 	}
-	switch t.Topology {
-	case Single:
-		o.ForceSingleClient = true
-	case Sentinels:
-		o.Sentinel = rueidis.SentinelOption{
-			MasterSet: t.Master, Username: t.sentinelUser, Password: sentinelPassword, ClientName: t.clientName,
-			Dialer: dialer, TLSConfig: config, TopologyRefreshInterval: t.refresh,
-		}
-	case Cluster:
+	o.ForceSingleClient = t.Topology != Cluster // even behind Sentinels: see Links
+	if t.Topology == Cluster {
 		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: t.refresh, MaxMovedRedirections: maxRedirections}
 	}
 	t.identify(&o)
@@ -206,19 +219,33 @@ func (t *Target) suits(ctx context.Context, client rueidis.Client, prefix string
 const AnswerWithin = 3 * time.Second
 
 // Peer connects to one server of the target, or to a Sentinel. The client is closed when the
-// context ends. Its calls end within the timeout.
-func (t *Target) Peer(ctx context.Context, timeout time.Duration, address string, sentinel bool) (rueidis.Client, error) {
-	one := *t
-	one.Topology, one.Hosts = Single, []string{address}
-	if sentinel {
-		one.user, one.password, one.passwordFile, one.database = t.sentinelUser, "", t.sentinelPasswordFile, 0
-	}
-	o, err := one.options(timeout)
+// context ends.
+func (t *Target) Peer(ctx context.Context, address string, sentinel bool) (rueidis.Client, error) {
+	o, err := t.peer(sentinel)
 	if err != nil {
 		return nil, err
 	}
+	return clientOf(ctx, o, address)
+}
+
+// peer returns the options for clients of one server of the target, or of one Sentinel, which have
+// few calls at a time.
+func (t *Target) peer(sentinel bool) (rueidis.ClientOption, error) {
+	one := *t
+	one.Topology, one.sentinelPasswordFile = Single, ""
+	one.connections, one.Queue, one.readBuffer, one.writeBuffer = 1, 8, 4<<10, 4<<10
+	if sentinel {
+		one.user, one.password, one.passwordFile, one.database = t.sentinelUser, "", t.sentinelPasswordFile, 0
+	}
+	o, err := one.options(AnswerWithin)
 	o.Dialer.Timeout = min(o.Dialer.Timeout, AnswerWithin)
 	o.ConnWriteTimeout = AnswerWithin // this bounds the handshake, too
+	return o, err
+}
+
+// clientOf connects to one server. The client is closed when the context ends.
+func clientOf(ctx context.Context, o rueidis.ClientOption, address string) (rueidis.Client, error) {
+	o.InitAddress = []string{address}
 	return guard.Bounded(ctx, func() (rueidis.Client, error) {
 		client, err := rueidis.NewClient(o)
 		if err == nil {

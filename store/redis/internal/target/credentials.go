@@ -36,43 +36,17 @@ func (p *password) now() string {
 	return *p.last.Load()
 }
 
-// identify makes the client ask for its credentials at each connection, if a password comes from a
-// file.
+// identify makes the client ask for its credentials at each connection, if the password comes from
+// a file.
 func (t *Target) identify(o *rueidis.ClientOption) {
-	if t.passwordFile == "" && t.sentinelPasswordFile == "" {
+	if t.passwordFile == "" {
 		return
 	}
-	own, watching := newPassword(t.passwordFile, o.Password), newPassword(t.sentinelPasswordFile, o.Sentinel.Password)
-	o.AuthCredentialsFn = func(to rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-		if _, sentinel := to.Address.(sentinelAddr); sentinel {
-			return rueidis.AuthCredentials{Username: t.sentinelUser, Password: watching.now()}, nil
-		}
+	own := newPassword(t.passwordFile, o.Password)
+	o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
 		return rueidis.AuthCredentials{Username: t.user, Password: own.now()}, nil
 	}
-	if t.Topology != Sentinels {
-		return
-	}
-	// The client asks for the credentials of both kinds of servers in the same way, and tells only
-	// the connection's address. But it connects to Sentinels with another dialer. That dialer gets
-	// a resolver of its own, which works like the standard one and identifies the dialer.
-	resolver := new(net.Resolver)
-	o.Sentinel.Dialer.Resolver = resolver
-	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-		c, err := dial(ctx, address, dialer, config)
-		if err == nil && dialer.Resolver == resolver {
-			c = sentinelConn{c}
-		}
-		return c, err
-	}
 }
-
-// sentinelConn is a connection to a Sentinel, which can be recognized by its address.
-type sentinelConn struct{ net.Conn }
-
-type sentinelAddr struct{ net.Addr }
-
-// RemoteAddr implements [net.Conn].
-func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
 
 // dial connects, over TLS if there is a configuration for it.
 func dial(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {

@@ -25,10 +25,13 @@ type Links struct {
 	Alone rueidis.Client
 
 	connect dialer
+	// primary is where connections lead to, whatever the address is that the client asks for. It is
+	// nil without Sentinels.
+	primary *primary
 
 	mu    sync.Mutex // guards what follows
 	open  map[*link]struct{}
-	after time.Time // when the connections may be closed again
+	after time.Time // when the server may be doubted again
 	over  bool      // no more lone calls are allowed
 	ended bool      // no more connections are allowed
 }
@@ -36,7 +39,8 @@ type Links struct {
 // dialer makes a connection for a client.
 type dialer = func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 
-// dropEvery is the shortest time between two closings, while the name leads to a replica.
+// dropEvery is the shortest time between two closings, while the name leads to a replica, and between
+// two doubts of what Sentinels say.
 const dropEvery = time.Second
 
 func newLinks(connect dialer) *Links {
@@ -45,23 +49,46 @@ func newLinks(connect dialer) *Links {
 
 type link struct {
 	net.Conn
-	links *Links
-	lone  bool
+	links   *Links
+	address string
+	lone    bool
+}
+
+// follow makes all connections lead to the primary that Sentinels name, which are asked for the
+// first time within the given time. When it is another one, connections to the one before are
+// closed, and their calls end with an error.
+func (l *Links) follow(t *Target, within time.Duration) (err error) {
+	l.primary, err = t.follow(within, func(address string) {
+		l.drop(func(one *link) bool { return one.address != address })
+	})
+	return err
 }
 
 func (l *Links) dial(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if l.primary != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+		var err error
+		if address, err = l.primary.now(ctx); err != nil {
+			return nil, err
+		}
+	}
 	c, err := l.connect(ctx, address, d, config)
 	if err != nil {
+		if l.primary != nil && l.due() {
+			l.primary.doubt()
+		}
 		return nil, err
 	}
 	lone := ctx.Value(loneKey{}) != nil
 	if lone {
 		c = newLoneLink(c)
 	}
-	one := &link{c, l, lone}
+	one := &link{c, l, address, lone}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || lone && l.over {
+	if l.ended || lone && l.over || l.primary != nil && !l.primary.leads(address) {
 		return nil, errors.Join(ErrGone, c.Close())
 	}
 	l.open[one] = struct{}{}
@@ -76,26 +103,32 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// Note closes all connections to a single server if err says that the server refused a call because
-// it is a replica, at most once per dropEvery. Calls in flight end with an error, but the replica
-// would have refused them anyway.
+// Note closes all connections if err says that the server refused a call because it is a replica, at
+// most once per dropEvery. Calls in flight end with an error, but the replica would have refused
+// them anyway. Nodes of a cluster say where the primary is instead.
 func (l *Links) Note(err error) {
-	if l.Alone == nil || err == nil {
+	if l.Alone == nil && l.primary == nil || err == nil {
 		return // before anything is allocated
 	}
-	if !refusal.Is(err, "READONLY") {
+	if !refusal.Is(err, "READONLY") || !l.due() {
 		return
 	}
+	if l.primary != nil {
+		l.primary.doubt()
+	}
+	l.drop(func(*link) bool { return true })
+}
+
+// due reports whether dropEvery has passed since it last returned true.
+func (l *Links) due() bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	due := now.After(l.after)
-	if due {
-		l.after = now.Add(dropEvery)
+	if !now.After(l.after) {
+		return false
 	}
-	l.mu.Unlock()
-	if due {
-		l.drop(func(*link) bool { return true })
-	}
+	l.after = now.Add(dropEvery)
+	return true
 }
 
 // HangUp closes the connections of lone calls, including those that are just being made. A lone
@@ -114,6 +147,9 @@ func (l *Links) Close() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
+	if l.primary != nil {
+		l.primary.Close()
+	}
 	l.drop(func(*link) bool { return true })
 }
 

@@ -56,7 +56,7 @@ func TestPeerTooLate(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if client, err := s.Peer(ctx, time.Second, l.Addr().String(), false); err == nil {
+	if client, err := s.Peer(ctx, l.Addr().String(), false); err == nil {
 		client.Close()
 		t.Error("it has waited")
 	}

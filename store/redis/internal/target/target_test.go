@@ -216,8 +216,8 @@ func TestClientOptions(t *testing.T) {
 		if !o.DisableRetry || o.ConnWriteTimeout != time.Second || o.Dialer.Timeout != time.Second || o.Dialer.KeepAlive != time.Second {
 			t.Errorf("%s: got %+v", url, o)
 		}
-		if target.Topology == Sentinels && (o.Sentinel.TLSConfig == nil || o.Sentinel.Dialer.Timeout != time.Second || o.Sentinel.TopologyRefreshInterval == 0) {
-			t.Errorf("%s: got %+v for Sentinels", url, o.Sentinel)
+		if target.Topology == Sentinels && o.TLSConfig == nil {
+			t.Errorf("%s: got %+v for Sentinels", url, o)
 		}
 	}
 }
@@ -253,8 +253,8 @@ func TestFilesOfAURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o, err := target.options(time.Second); err != nil || o.Password != "geheim" || o.Sentinel.Password != "geheim" {
-		t.Errorf("the passwords are %q and %q, %v", o.Password, o.Sentinel.Password, err)
+	if o, err := target.options(time.Second); err != nil || o.Password != "geheim" {
+		t.Errorf("the password is %q, %v", o.Password, err)
 	}
 }
 

@@ -1,0 +1,226 @@
+package target
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// sentinel stands in for a Sentinel.
+type sentinel struct {
+	address  string
+	accepted atomic.Int64 // connections
+
+	mu          sync.Mutex
+	reply       string // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
+	subscribers []net.Conn
+}
+
+// naming is the reply that names a primary.
+func naming(host, port string) string {
+	return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+}
+
+const (
+	nobody  = "_\r\n"
+	hanging = ""
+)
+
+func startSentinel(t *testing.T, reply string) *sentinel {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sentinel{address: l.Addr().String(), reply: reply}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.accepted.Add(1)
+			all.Go(func() { s.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return s
+}
+
+func (s *sentinel) serve(c net.Conn) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	for r := bufio.NewReader(c); ; {
+		words, err := command(r)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		reply := s.reply
+		switch strings.Join(words[:min(2, len(words))], " ") {
+		case "HELLO 3":
+			if reply != hanging {
+				reply = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.0\r\n+proto\r\n:3\r\n"
+			}
+		case "SUBSCRIBE +switch-master":
+			s.subscribers = append(s.subscribers, c)
+			reply = ">3\r\n+subscribe\r\n+" + words[1] + "\r\n:1\r\n"
+		case "SENTINEL GET-MASTER-ADDR-BY-NAME":
+		case "GET k": // by a client that takes it for the primary
+			reply = "-READONLY You can't write against a read only replica.\r\n"
+		case "SENTINEL SENTINELS":
+			reply = "*0\r\n"
+		default:
+			reply = "+OK\r\n"
+		}
+		_, _ = io.WriteString(c, reply)
+		s.mu.Unlock()
+	}
+}
+
+// command reads a command.
+func command(r *bufio.Reader) (words []string, err error) {
+	number := func(kind string) int {
+		line, e := r.ReadString('\n')
+		n, e2 := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, kind)))
+		if e != nil || e2 != nil {
+			err = fmt.Errorf("%q: %w, %w", line, e, e2)
+		}
+		return n
+	}
+	for range number("*") {
+		word := make([]byte, number("$")+2)
+		if _, e := io.ReadFull(r, word); e != nil {
+			err = e
+		}
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, string(word[:len(word)-2]))
+	}
+	return words, err
+}
+
+// moves has the Sentinel name another primary, and announce it.
+func (s *sentinel) moves(reply string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reply = reply
+	for _, c := range s.subscribers {
+		_, _ = io.WriteString(c, ">3\r\n+message\r\n+switch-master\r\n+main a 1 b 2\r\n")
+	}
+}
+
+// followed follows the primary of Sentinels that are asked only if something has happened. moves
+// receives the addresses of primaries.
+func followed(t *testing.T, connect time.Duration, sentinels ...*sentinel) (p *primary, moves chan string) {
+	t.Helper()
+	to := &Target{Topology: Sentinels, Master: "main", ConnectTimeout: connect, refresh: time.Hour}
+	for _, s := range sentinels {
+		to.Hosts = append(to.Hosts, s.address)
+	}
+	moves = make(chan string, 16)
+	p, err := to.follow(connect, func(address string) { moves <- address })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, moves
+}
+
+func TestPrimaryIsFollowed(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]string{
+		"hangs": hanging, "knows no such name": nobody, "refuses": "-NOAUTH Authentication required.\r\n", "says something else": "*1\r\n+x\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad, good := startSentinel(t, first), startSentinel(t, naming("10.0.0.1", "6379"))
+			p, moves := followed(t, 4*time.Second, bad, good)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			// The first answer may be that no Sentinel has given one, on a machine that is busy.
+			if got := <-moves; got != "10.0.0.1:6379" || !p.leads(got) {
+				t.Errorf("the primary is %s", got)
+			}
+			good.moves(naming("fd00::2", "6380"))
+			if got := <-moves; got != "[fd00::2]:6380" {
+				t.Errorf("the next primary is %s", got)
+			}
+			if got, err := p.now(ctx); got != "[fd00::2]:6380" || err != nil {
+				t.Errorf("the primary is %s, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestNoSentinelKnows: calls fail with the reason, and however many there are, no Sentinel is
+// connected to more often.
+func TestNoSentinelKnows(t *testing.T) {
+	t.Parallel()
+	a, b := startSentinel(t, nobody), startSentinel(t, nobody)
+	p, _ := followed(t, time.Minute, a, b)
+	begun := time.Now()
+	for range 1000 {
+		_, err := p.now(t.Context())
+		if err == nil || !strings.Contains(err.Error(), `knows no primary by the name "main"`) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if n, rounds := a.accepted.Load()+b.accepted.Load(), int64(time.Since(begun)/(pause/2))+2; n > 2*rounds {
+		t.Errorf("%d connections in %d rounds", n, rounds)
+	}
+}
+
+// TestSentinelIsDoubted: a Sentinel that is cut off from the others names a primary that is gone.
+// Another one is asked then, when the store is opened and later.
+func TestSentinelIsDoubted(t *testing.T) {
+	t.Parallel()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close()
+	at := func(address string) string {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return naming(host, port)
+	}
+	one, other := startSentinel(t, nobody), startSentinel(t, nobody) // and stand in for primaries
+	a, b := startSentinel(t, at(gone.Addr().String())), startSentinel(t, at(one.address))
+	to, err := Parse("redis-sentinel://"+a.address+","+b.address+"?master=main&refresh=1h&connect_timeout=20s", new(Settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, links, err := to.Connect(t.Context(), time.Second, "hg:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	defer client.Close()
+	// The one that is asked now is told nothing of the next primary.
+	a.moves(at(other.address))
+	for deadline := time.Now().Add(time.Minute); !links.primary.leads(other.address); time.Sleep(10 * time.Millisecond) {
+		links.Note(client.Do(t.Context(), client.B().Get().Key("k").Build()).Error())
+		if time.Now().After(deadline) {
+			t.Fatalf("the primary is %v", client.Nodes())
+		}
+	}
+	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil || other.accepted.Load() == 0 {
+		t.Errorf("a call to the next primary: %v", err)
+	}
+}
