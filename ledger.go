@@ -111,6 +111,8 @@ type Ledger interface {
 	// given, 0 to MaxCount: what was estimated too much is given back as a refund
 	// is, and what is missing is charged whether it fits or not. It appends the
 	// state of each limit to dst. All zeros cancel the reservation. Settling
-	// again with the same units changes nothing and gets the same answer.
+	// again with the same units changes nothing and gets the same answer; a store
+	// whose memory is full may instead have forgotten a settled reservation whose
+	// id it made up, and then returns ErrNoReservation.
 	Settle(ctx context.Context, r Reservation, units []int64, dst []Decision) ([]Decision, error)
 }

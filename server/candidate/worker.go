@@ -2,7 +2,6 @@ package candidate
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"runtime/debug"
@@ -164,10 +163,7 @@ func (w *worker) take(ctx context.Context, j *job) (err error) {
 	case j.kind == takeOnce:
 		w.decisions, err = ledger.TakeOnce(ctx, j.terms, w.checks, w.decisions)
 	default:
-		if j.terms.ID == "" {
-			// It was denied, and nobody will settle it.
-			j.terms.ID = rand.Text()
-		}
+		// Without an id, it was denied, and nobody will settle it.
 		_, w.decisions, err = ledger.Reserve(ctx, j.terms, w.checks, w.decisions)
 	}
 	return err

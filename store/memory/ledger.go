@@ -2,6 +2,7 @@ package memory
 
 import (
 	"container/heap"
+	"container/list"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -22,8 +23,9 @@ var _ headgate.Ledger = (*Store)(nil)
 // ledger remembers requests by their ids, in stripes. A stripe is locked before any shard.
 type ledger struct {
 	stripes [stripes]stripe
-	most    int64        // bytes that notes may take
-	bytes   atomic.Int64 // bytes that notes take
+	most    int64         // bytes that notes may take
+	bytes   atomic.Int64  // bytes that notes take
+	spared  atomic.Uint32 // how often notes had to be spared
 	// due is the instant at which the next note must be handled: its units are given back, or it is
 	// forgotten. It is never if no note is due. It may be too early, but not too late.
 	due atomic.Int64
@@ -43,6 +45,10 @@ type stripe struct {
 	mu    sync.Mutex // guards all fields
 	notes map[string]*note
 	queue queue
+	// spent has the notes that can be spared, the first to be settled at its front: settled
+	// reservations whose id the store has made up. Without its note, settling such a reservation
+	// again is refused. Nobody repeats the reservation itself, because its id came with the answer.
+	spent list.List
 }
 
 func (l *ledger) init(maxBytes int64) {
@@ -103,9 +109,11 @@ func (s *Store) sweepStripe(st *stripe, now headgate.Instant) {
 		n := st.queue[0]
 		if n.open() && n.event == n.expires {
 			s.abandon(n)
-			n.event = n.expires + settledFor
-			heap.Fix(&st.queue, 0)
-			continue
+			if n.named {
+				n.event = n.expires + settledFor
+				heap.Fix(&st.queue, 0)
+				continue
+			}
 		}
 		s.forget(st, n)
 	}
@@ -114,7 +122,32 @@ func (s *Store) sweepStripe(st *stripe, now headgate.Instant) {
 func (s *Store) forget(st *stripe, n *note) {
 	heap.Remove(&st.queue, n.place)
 	delete(st.notes, n.id)
+	if n.spent != nil {
+		st.spent.Remove(n.spent)
+	}
 	s.ledger.bytes.Add(-n.bytes)
+}
+
+// spare makes room for a note by forgetting those that can be spared. It begins before all room is
+// taken, and makes more than is asked for, because other callers add notes at the same time. The
+// caller must hold no lock.
+func (s *Store) spare(bytes int64) {
+	l := &s.ledger
+	bytes += l.most / stripes
+	if l.bytes.Load()+bytes <= l.most {
+		return
+	}
+	bytes += l.most / stripes
+	// Callers begin with different stripes, so that all stripes lose notes.
+	first := l.spared.Add(1)
+	for i := range uint32(stripes) {
+		st := &l.stripes[(first+i)%stripes]
+		st.mu.Lock()
+		for l.bytes.Load()+bytes > l.most && st.spent.Len() > 0 {
+			s.forget(st, st.spent.Front().Value.(*note))
+		}
+		st.mu.Unlock()
+	}
 }
 
 // abandon settles an expired reservation: each check gives its units back or keeps them charged, as
@@ -146,40 +179,42 @@ func (s *Store) Reserve(_ context.Context, terms headgate.Terms, checks []headga
 	return s.once(terms, checks, dst, true, named)
 }
 
-// once implements TakeOnce and Reserve. named says that the caller gave the id. A denial without
-// such an id is not remembered, because the request cannot be repeated.
+// once implements TakeOnce and Reserve. named says that the caller gave the id. Without such an id
+// only reservations are remembered, because the request cannot be repeated.
 func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
 	var none headgate.Reservation
 	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return none, dst, err
 	}
 	s.catchUp()
+	n := newNote(terms.ID, checks)
+	s.spare(n.bytes)
 	st := s.stripeOf(terms.ID)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	s.sweepStripe(st, s.clockNow())
-	if n := st.notes[terms.ID]; n != nil {
-		return s.again(n, &terms, checks, dst, reserve)
+	if known := st.notes[terms.ID]; known != nil {
+		return s.again(known, &terms, checks, dst, reserve)
 	}
-	n := newNote(terms.ID, checks)
-	n.reserved, n.term = reserve, terms.Term()
+	n.named, n.reserved, n.term = named, reserve, terms.Term()
 	if s.ledger.bytes.Load()+n.bytes > s.ledger.most {
 		return none, dst, fmt.Errorf("%w: %w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, headgate.ErrFull, s.ledger.bytes.Load(), s.ledger.most)
 	}
 	before := len(dst)
 	dst = s.takeSeveral(headgate.OpTake, checks, dst)
 	n.decisions = slices.Clone(dst[before:])
-	if n.admitted = headgate.NewVerdict(n.decisions).Allowed; !n.admitted && !named {
-		return none, dst, nil
-	}
+	n.admitted = headgate.NewVerdict(n.decisions).Allowed
 	at, term := n.decisions[0].At, headgate.Instant(terms.Term().Microseconds())
 	n.expires = s.own.wall.Load().read(at) + term
 	n.event = n.expires
 	if reserve && n.admitted {
 		n.reservation = store.NewReservation(n.id, at+term, n.checks, n.decisions)
-		if !n.gives() {
+		if named && !n.gives() {
 			n.event = n.expires + settledFor
 		}
+	}
+	if !named && n.reservation.ID == "" {
+		return none, dst, nil
 	}
 	if st.notes == nil {
 		st.notes = make(map[string]*note)
@@ -251,5 +286,8 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	n.units, n.settled = slices.Clone(units), slices.Clone(dst[before:])
 	n.event = n.expires + settledFor
 	heap.Fix(&st.queue, n.place)
+	if !n.named {
+		n.spent = st.spent.PushBack(n)
+	}
 	return dst, nil
 }

@@ -124,3 +124,62 @@ func TestFullLedger(t *testing.T) {
 		t.Errorf("%d were charged: %+v, %v", charged, d, err)
 	}
 }
+
+// TestSettledAreSpared: while there is no room to remember more, settled reservations are forgotten
+// whose ids nobody has chosen, the oldest first. Nothing is charged twice or given back twice.
+func TestSettledAreSpared(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.MaxBytes(memory.MinMaxBytes), memory.Clock(clock.Now))
+	rule := headgate.MustRule("r", headgate.PerHour(1_000_000))
+	checks := []headgate.Check{{Rule: rule, Key: "k", Cost: 4}}
+	reserve := func(id string) (headgate.Reservation, error) {
+		t.Helper()
+		r, _, err := s.Reserve(t.Context(), headgate.Terms{ID: id}, checks, nil)
+		return r, err
+	}
+	settle := func(r headgate.Reservation) error {
+		t.Helper()
+		_, err := s.Settle(t.Context(), r, []int64{1}, nil)
+		return err
+	}
+	named, err := reserve("chosen")
+	if err != nil || settle(named) != nil {
+		t.Fatal(err)
+	}
+	open, err := reserve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, last headgate.Reservation
+	const most = 100_000 // far more than there is room for
+	for i := range most {
+		if last, err = reserve(""); err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		if err := settle(last); err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		if i == 0 {
+			first = last
+		}
+	}
+	if err := settle(last); err != nil {
+		t.Errorf("the last one again: %v", err)
+	}
+	if err := settle(first); !errors.Is(err, headgate.ErrNoReservation) {
+		t.Errorf("the first one again: %v", err)
+	}
+	if err := settle(named); err != nil {
+		t.Errorf("the one whose id was chosen, again: %v", err)
+	}
+	if again, err := reserve("chosen"); err != nil || again.ID != named.ID {
+		t.Errorf("reserved by the same id again: %v", err)
+	}
+	if err := settle(open); err != nil {
+		t.Errorf("the one that was open: %v", err)
+	}
+	d, err := s.Take(t.Context(), headgate.OpPeek, checks, nil)
+	if used := rule.Limits()[0].Count - d[0].Remaining; err != nil || used != most+2 {
+		t.Errorf("%d units are used, want %d; %v", used, most+2, err)
+	}
+}

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"container/list"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ type note struct {
 	checks    []headgate.Check
 	decisions []headgate.Decision
 	admitted  bool
+	named     bool // the caller gave the id
 	reserved  bool // by Reserve, not by TakeOnce
 	term      time.Duration
 	expires   headgate.Instant
@@ -25,6 +27,7 @@ type note struct {
 	reservation headgate.Reservation
 	units       []int64             // the units that it was settled at, or nil; empty if it was abandoned
 	settled     []headgate.Decision // the answer to the settlement
+	spent       *list.Element       // its place in the stripe's list, if it is there
 }
 
 // queue is a heap of notes by event.
@@ -59,7 +62,7 @@ func (n *note) open() bool { return n.reservation.ID != "" && n.units == nil }
 // noteBytes is about the memory of a note itself. checkBytes and decisionBytes are about that of
 // each of its checks and decisions.
 const (
-	noteBytes     = 320
+	noteBytes     = 400
 	checkBytes    = 2 * 64
 	decisionBytes = 2 * 80
 )
