@@ -153,18 +153,6 @@ const (
 	lasting          = 5 * time.Second
 )
 
-// sleep waits for d. It returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // or sets a value that is zero to its default.
 func or[T comparable](value *T, otherwise T) {
 	var zero T

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/attempt"
 	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // Consumer consumes a queue. Make one with New, and call Run once. Stats may be called at
@@ -122,7 +123,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		c.trouble(err)
 		c.unlock()
 		tries++
-		sleep(ctx, attempt.Backoff(tries, reconnectFirst, reconnectLongest))
+		sleep.For(ctx, attempt.Backoff(tries, reconnectFirst, reconnectLongest))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/attempt"
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // PublisherConfig says how to publish. NewPublisher returns an error for an invalid one.
@@ -323,7 +324,7 @@ func (p *Publisher) run() {
 		}
 		p.trouble(err)
 		tries++
-		if !sleep(p.life, attempt.Backoff(tries, reconnectFirst, reconnectLongest)) {
+		if !sleep.For(p.life, attempt.Backoff(tries, reconnectFirst, reconnectLongest)) {
 			return
 		}
 	}

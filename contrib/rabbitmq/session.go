@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // session is one connection of a Consumer. The Consumer's lock guards the fields that change.
@@ -231,7 +233,7 @@ func (s *session) settler(life context.Context) {
 // prefetch, until stop ends. Its calls to the broker may continue until life ends.
 func (s *session) tune(stop, life context.Context) {
 	c := s.c
-	for sleep(stop, c.config.Prefetch.Every) {
+	for sleep.For(stop, c.config.Prefetch.Every) {
 		began := time.Now()
 		var q amqp.Queue
 		err := s.link.ask(life, fmt.Sprintf("asking for the length of the queue %q", c.config.Queue.Name), func() (err error) {

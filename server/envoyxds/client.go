@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/policy/nested"
 )
 
@@ -112,12 +112,8 @@ func (c *Client) Run(ctx context.Context) {
 		c.options.Logger.WarnContext(ctx, "the management server is not there; what was in force stays",
 			slog.String("server", c.options.Address), slog.String("error", errtext.Text(err)), slog.Duration("again_in", pause))
 		// Not all clients are to come back at once.
-		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, sleep.Jittered(pause)) {
 			return
-		case <-timer.C:
 		}
 		pause = min(2*pause, maxPause)
 	}

@@ -46,6 +46,8 @@ func Rooms() []Room {
 		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
 		// How many calls there were, by what became of them, and how long they took.
 		{"internal/tally", nil},
+		// The pauses between tries.
+		{"internal/sleep", nil},
 		// Memory that is needed soon.
 		{"internal/prefetch", nil},
 		// The Lab, which the dashboard has compiled to WebAssembly: only its tests import it.
@@ -73,8 +75,8 @@ func Rooms() []Room {
 		// The layers around a store do not know each other. Their tests share a store that fails.
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
 		{"store/layered/internal", []string{"."}},
-		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "store", "store/layered/internal"}},
-		{"store/*", []string{".", "algorithm", "internal/prefetch", "store"}},
+		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "internal/sleep", "store", "store/layered/internal"}},
+		{"store/*", []string{".", "algorithm", "internal/prefetch", "internal/sleep", "store"}},
 		// What authors of stores and layers need, and callers do not.
 		{"store", []string{"."}},
 
@@ -83,7 +85,7 @@ func Rooms() []Room {
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
-		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch"}, adapter...)},
+		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch", "internal/sleep"}, adapter...)},
 		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
@@ -114,7 +116,7 @@ func Rooms() []Room {
 		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
 		{"server/wire", nil},
-		{"server/envoyxds", []string{".", "internal/errtext", "policy", "policy/nested", "server/wire"}},
+		{"server/envoyxds", []string{".", "internal/errtext", "internal/sleep", "policy", "policy/nested", "server/wire"}},
 		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},
 		{"server/document", []string{".", "policy", "httplimit"}},
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "config", "server/decide", "telemetry/*"}},

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/servers"
 	"github.com/headgate/headgate/bench/internal/workload"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/redis"
@@ -248,24 +249,15 @@ func (h *hang) measure(ctx context.Context, w *measure.Work, plan outagePlan, i 
 
 // stop stops the server when it is time, and weighs the process.
 func (h *hang) stop(ctx context.Context, w *measure.Work, at, end time.Time) error {
-	sleep(ctx, time.Until(at))
+	sleep.For(ctx, time.Until(at))
 	if err := w.Redis.Pause(); err != nil {
 		return err
 	}
-	sleep(ctx, h.lasts/settled)
+	sleep.For(ctx, h.lasts/settled)
 	h.before = weigh()
-	sleep(ctx, time.Until(end.Add(-h.lasts/last)))
+	sleep.For(ctx, time.Until(end.Add(-h.lasts/last)))
 	h.after = weigh()
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // caller asks at its part of the rate, and tells when each request was to begin and
@@ -282,7 +274,7 @@ func caller(ctx context.Context, store headgate.Store, plan outagePlan, c int, s
 		// before took so long, is the store's.
 		begun := at
 		if time.Now().Before(at) {
-			sleep(ctx, time.Until(at))
+			sleep.For(ctx, time.Until(at))
 			begun = time.Now()
 		}
 		checks[0].Key = workload.Key((n*plan.Callers + c) % plan.Keys)

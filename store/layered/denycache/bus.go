@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/store/layered/internal/layer"
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // Bus carries short messages between all processes that share a store. It may lose
@@ -183,7 +183,7 @@ func (n *news) send(ctx context.Context, hashes []uint64) {
 		}
 		n.failure.Store(&err)
 		// A message may arrive twice without harm, so it can be repeated.
-		if try == newsTries || !layer.Sleep(ctx, newsRetry<<(try-1)) {
+		if try == newsTries || !sleep.For(ctx, newsRetry<<(try-1)) {
 			n.dropped.Add(int64(len(hashes)))
 			return
 		}
@@ -220,7 +220,7 @@ func (n *news) listen(ctx context.Context) {
 			err = errListening
 		}
 		n.failure.Store(&err)
-		if !layer.Sleep(ctx, layer.Jittered(pause)) {
+		if !sleep.For(ctx, sleep.Jittered(pause)) {
 			return
 		}
 		pause = min(2*pause, lastListen)

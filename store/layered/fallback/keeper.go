@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -44,7 +45,7 @@ func (k *keeper) start(f *Layer) {
 	k.fallback, k.roused, k.retry = f, make(chan struct{}, 1), firstRetry
 	ctx, cancel := context.WithCancel(context.Background())
 	k.beat(ctx)
-	k.nextBeat = time.Now().Add(layer.Jittered(f.options.Beat))
+	k.nextBeat = time.Now().Add(sleep.Jittered(f.options.Beat))
 	k.cancel = cancel
 	k.last, k.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	k.ended.Go(func() { k.run(ctx) })
@@ -89,7 +90,7 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	word := b.word.Load()
 	switch stateOf(word) {
 	case Open:
-		well, wait := k.probe(ctx), layer.Jittered(k.retry)
+		well, wait := k.probe(ctx), sleep.Jittered(k.retry)
 		// The pause keeps doubling until the breaker is closed: a primary that comes and goes
 		// is not back.
 		k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
@@ -98,7 +99,7 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 		}
 		// This comes before the first request: the primary may have lost its data.
 		k.beat(ctx)
-		k.nextBeat = time.Now().Add(layer.Jittered(k.fallback.options.Beat))
+		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
 		b.change(word, HalfOpen, nil)
 		return payEvery
 	case HalfOpen:
@@ -111,7 +112,7 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	k.retry = firstRetry
 	if !time.Now().Before(k.nextBeat) {
 		k.beat(ctx)
-		k.nextBeat = time.Now().Add(layer.Jittered(k.fallback.options.Beat))
+		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
 	}
 	if k.learnUntil.Before(time.Now()) && k.fallback.learning.Load() {
 		k.learn()

@@ -4,9 +4,7 @@
 package layer
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -74,19 +72,3 @@ var ErrNotAsked = errors.New("the store is not asked for now")
 // CallWithin bounds each call for which no request waits, in case the store has a longer deadline
 // or none.
 const CallWithin = time.Second
-
-// Jittered is a random time between half of d and d, so that processes that began at the same time
-// do not act at the same time.
-func Jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
-
-// Sleep waits for d. It returns false if the context ended first.
-func Sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
