@@ -16,6 +16,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
@@ -48,7 +49,7 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 	o.DisableAutoPipelining = t.Topology == Single // except for calls that say so
 	client, err := rueidis.NewClient(o)
 	// A Sentinel that is cut off may name a primary that is gone. The next one may know better.
-	for n := 1; err != nil && links.primary.known() && n < len(t.Hosts) && wait(ctx, dropEvery); n++ {
+	for n := 1; err != nil && links.primary.known() && n < len(t.Hosts) && sleep.For(ctx, dropEvery); n++ {
 		client, err = rueidis.NewClient(o)
 	}
 	if err != nil {
@@ -67,16 +68,6 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		return nil, nil, err
 	}
 	return client, links, nil
-}
-
-// wait waits, and reports whether the context has not ended before that.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // unreachable wraps the reason why there is no connection, with the addresses.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
@@ -100,20 +100,13 @@ func (p *primary) now(ctx context.Context) (string, error) {
 	select {
 	case <-p.settled:
 	case <-ctx.Done():
-		return "", errors.Join(ctx.Err(), p.failure())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.address == "" {
-		return "", p.err
+		return "", errors.Join(ctx.Err(), p.err)
 	}
 	return p.address, nil
-}
-
-func (p *primary) failure() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err
 }
 
 // known reports whether a Sentinel has told the primary. There may be none to ask.
@@ -143,7 +136,7 @@ func (p *primary) run(ctx context.Context) {
 			continue
 		}
 		p.settle.Do(func() { close(p.settled) })
-		wait(ctx, next/2+rand.N(next/2)) // Many processes do not ask at the same time.
+		sleep.For(ctx, sleep.Jittered(next)) // Many processes do not ask at the same time.
 		if failed = 0; answered {
 			p.patience, next = first, pause
 		} else {
@@ -156,9 +149,13 @@ func (p *primary) run(ctx context.Context) {
 // whether the Sentinel has answered before that.
 func (p *primary) ask(ctx context.Context, sentinel string) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // which closes the client
 	late := time.AfterFunc(p.patience, func() { cancel(context.DeadlineExceeded) })
-	defer late.Stop()
+	var receiving sync.WaitGroup
+	defer func() {
+		late.Stop()
+		cancel(nil) // which closes the client
+		receiving.Wait()
+	}()
 	why := func(err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -169,9 +166,6 @@ func (p *primary) ask(ctx context.Context, sentinel string) (answered bool, err 
 	if err != nil {
 		return false, why(err)
 	}
-	var receiving sync.WaitGroup
-	defer receiving.Wait()
-	defer cancel(nil)
 	receiving.Go(func() {
 		// When the subscription begins, there is another look for what was announced before.
 		hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { p.look() })
@@ -215,17 +209,16 @@ func (p *primary) ask(ctx context.Context, sentinel string) (answered bool, err 
 
 // question asks for the addresses of the primary and of the other Sentinels.
 func (p *primary) question(ctx context.Context, client rueidis.Client) (address string, others []string, err error) {
-	name := p.name
 	replies, err := guard.Bounded(ctx, func() ([]rueidis.RedisResult, error) {
 		return client.DoMulti(ctx,
-			client.B().SentinelGetMasterAddrByName().Master(name).Build(), client.B().SentinelSentinels().Master(name).Build()), nil
+			client.B().SentinelGetMasterAddrByName().Master(p.name).Build(), client.B().SentinelSentinels().Master(p.name).Build()), nil
 	})
 	if err != nil {
 		return "", nil, err
 	}
 	at, err := replies[0].AsStrSlice()
 	if rueidis.IsRedisNil(err) {
-		return "", nil, fmt.Errorf("it knows no primary by the name %q", name)
+		return "", nil, fmt.Errorf("it knows no primary by the name %q", p.name)
 	}
 	if err != nil {
 		return "", nil, err
@@ -242,10 +235,10 @@ func (p *primary) question(ctx context.Context, client rueidis.Client) (address 
 	return net.JoinHostPort(at[0], at[1]), others, nil
 }
 
-// learn makes the Sentinels that are known those of the URL, the one that has answered, and those
+// learn makes the Sentinels that are known the one that has answered, those of the URL, and those
 // that it knows. They keep their order, and new ones come last.
 func (p *primary) learn(answered string, others []string) {
-	known := append(append(slices.Clone(p.hosts), answered), others...)
+	known := slices.Concat([]string{answered}, p.hosts, others)
 	known = known[:min(len(known), mostSentinels)]
 	p.sentinels = slices.DeleteFunc(p.sentinels, func(one string) bool { return !slices.Contains(known, one) })
 	for _, one := range known {
