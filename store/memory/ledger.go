@@ -2,7 +2,6 @@ package memory
 
 import (
 	"container/heap"
-	"container/list"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -20,12 +19,13 @@ import (
 
 var _ headgate.Ledger = (*Store)(nil)
 
-// ledger remembers requests by their ids, in stripes. A stripe is locked before any shard.
+// ledger remembers requests by their ids, in stripes. A stripe is locked before any shard, and before
+// spent.
 type ledger struct {
 	stripes [stripes]stripe
-	most    int64         // bytes that notes may take
-	bytes   atomic.Int64  // bytes that notes take
-	spared  atomic.Uint32 // how often notes had to be spared
+	most    int64        // bytes that notes may take
+	bytes   atomic.Int64 // bytes that notes take
+	spent   spent
 	// due is the instant at which the next note must be handled: its units are given back, or it is
 	// forgotten. It is never if no note is due. It may be too early, but not too late.
 	due atomic.Int64
@@ -45,10 +45,6 @@ type stripe struct {
 	mu    sync.Mutex // guards all fields
 	notes map[string]*note
 	queue queue
-	// spent has the notes that can be spared, the first to be settled at its front: settled
-	// reservations whose id the store has made up. Without its note, settling such a reservation
-	// again is refused. Nobody repeats the reservation itself, because its id came with the answer.
-	spent list.List
 }
 
 func (l *ledger) init(maxBytes int64) {
@@ -122,29 +118,23 @@ func (s *Store) sweepStripe(st *stripe, now headgate.Instant) {
 func (s *Store) forget(st *stripe, n *note) {
 	heap.Remove(&st.queue, n.place)
 	delete(st.notes, n.id)
-	if n.spent != nil {
-		st.spent.Remove(n.spent)
-	}
+	s.ledger.spent.remove(n)
 	s.ledger.bytes.Add(-n.bytes)
 }
 
 // spare makes room for a note by forgetting those that can be spared. It begins before all room is
-// taken, and makes more than is asked for, because other callers add notes at the same time. The
-// caller must hold no lock.
+// taken, because other callers add notes at the same time. The caller must hold no lock.
 func (s *Store) spare(bytes int64) {
 	l := &s.ledger
-	bytes += l.most / stripes
-	if l.bytes.Load()+bytes <= l.most {
-		return
-	}
-	bytes += l.most / stripes
-	// Callers begin with different stripes, so that all stripes lose notes.
-	first := l.spared.Add(1)
-	for i := range uint32(stripes) {
-		st := &l.stripes[(first+i)%stripes]
+	for l.bytes.Load()+bytes > l.most-l.most/stripes {
+		n := l.spent.first()
+		if n == nil {
+			return
+		}
+		st := s.stripeOf(n.id)
 		st.mu.Lock()
-		for l.bytes.Load()+bytes > l.most && st.spent.Len() > 0 {
-			s.forget(st, st.spent.Front().Value.(*note))
+		if st.notes[n.id] == n { // no other caller has forgotten it since
+			s.forget(st, n)
 		}
 		st.mu.Unlock()
 	}
@@ -187,15 +177,15 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 		return none, dst, err
 	}
 	s.catchUp()
-	n := newNote(terms.ID, checks)
-	s.spare(n.bytes)
+	s.spare(bytesOf(terms.ID, checks))
 	st := s.stripeOf(terms.ID)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	s.sweepStripe(st, s.clockNow())
-	if known := st.notes[terms.ID]; known != nil {
-		return s.again(known, &terms, checks, dst, reserve)
+	if n := st.notes[terms.ID]; n != nil {
+		return s.again(n, &terms, checks, dst, reserve)
 	}
+	n := newNote(terms.ID, checks)
 	n.named, n.reserved, n.term = named, reserve, terms.Term()
 	if s.ledger.bytes.Load()+n.bytes > s.ledger.most {
 		return none, dst, fmt.Errorf("%w: %w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, headgate.ErrFull, s.ledger.bytes.Load(), s.ledger.most)
@@ -287,7 +277,7 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	n.event = n.expires + settledFor
 	heap.Fix(&st.queue, n.place)
 	if !n.named {
-		n.spent = st.spent.PushBack(n)
+		s.ledger.spent.add(n)
 	}
 	return dst, nil
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -27,7 +28,7 @@ type note struct {
 	reservation headgate.Reservation
 	units       []int64             // the units that it was settled at, or nil; empty if it was abandoned
 	settled     []headgate.Decision // the answer to the settlement
-	spent       *list.Element       // its place in the stripe's list, if it is there
+	spent       *list.Element       // its place among the spent ones, or nil
 }
 
 // queue is a heap of notes by event.
@@ -56,6 +57,39 @@ func (q *queue) Pop() any {
 	return n
 }
 
+// spent has the notes that can be spared, the first to be settled at the front: settled reservations
+// whose id the store has made up. Without its note, settling such a reservation again is refused.
+// Nobody repeats the reservation itself, because its id came with the answer.
+type spent struct {
+	mu   sync.Mutex
+	list list.List
+}
+
+func (s *spent) first() *note {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.list.Front(); e != nil {
+		return e.Value.(*note)
+	}
+	return nil
+}
+
+func (s *spent) add(n *note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n.spent = s.list.PushBack(n)
+}
+
+// remove removes a note if it is there. The caller holds the lock of the note's stripe.
+func (s *spent) remove(n *note) {
+	if n.spent == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list.Remove(n.spent)
+}
+
 // open reports whether the note belongs to a reservation that has not been settled.
 func (n *note) open() bool { return n.reservation.ID != "" && n.units == nil }
 
@@ -70,13 +104,20 @@ const (
 // newNote returns a note with copies of all strings. The caller's strings may be parts of a larger
 // one, such as the body of a request, which would stay in memory uncounted.
 func newNote(id string, checks []headgate.Check) *note {
-	n := &note{id: strings.Clone(id), checks: slices.Clone(checks)}
-	n.bytes = noteBytes + int64(len(id)+len(checks)*checkBytes)
+	n := &note{id: strings.Clone(id), checks: slices.Clone(checks), bytes: bytesOf(id, checks)}
 	for i := range checks {
 		n.checks[i].Key = strings.Clone(checks[i].Key)
-		n.bytes += int64(len(checks[i].Key) + len(checks[i].Rule.Limits())*decisionBytes)
 	}
 	return n
+}
+
+// bytesOf is about the memory of such a note.
+func bytesOf(id string, checks []headgate.Check) int64 {
+	bytes := noteBytes + len(id) + len(checks)*checkBytes
+	for i := range checks {
+		bytes += len(checks[i].Key) + len(checks[i].Rule.Limits())*decisionBytes
+	}
+	return int64(bytes)
 }
 
 // gives reports whether any check gives its units back if the reservation is not settled.
