@@ -21,9 +21,9 @@ func costValue() value[costText] {
 	measure := object("a measured cost", []field[policy.Costs]{
 		required(to("entry", "the entry that holds a whole number, such as bytes", plainText(schema{"pattern": entryPattern}, asWritten),
 			func(into *policy.Costs, _ *node, v string) { into.Entry = v })),
-		required(to("per", "how much of it costs one unit; a part of that costs one as well", wholeNumber(1, headgate.MaxCount),
+		required(to("per", "how much of it costs one unit, rounded up", wholeNumber(1, headgate.MaxCount),
 			func(into *policy.Costs, _ *node, v int64) { into.Per = v })),
-		to("max", "the most that a request costs, whatever the entry says", wholeNumber(1, headgate.MaxCount),
+		to("max", "upper bound on a request's cost, whatever the entry says", wholeNumber(1, headgate.MaxCount),
 			func(into *policy.Costs, _ *node, v int64) { into.Max = v }),
 	})
 	table := schema{

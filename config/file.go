@@ -46,32 +46,32 @@ func (p *places) keep(at place, field string) {
 // schema is made of it, so that the two cannot differ.
 func policyFile() value[fileText] {
 	v := object("a policy", []field[fileText]{
-		to("rules", "the rules: all that match a request bind it", listOf(ruleMapping(), 1, policy.MaxRules),
+		to("rules", "the rules. Every rule that matches a request applies to it", listOf(ruleMapping(), 1, policy.MaxRules),
 			func(into *fileText, _ *node, v []entry[ruleText]) { into.rules = v }),
-		to("limits", "rules in the short form: exact sliding windows, counted under the key that the caller names", listOf(shortMapping(), 1, policy.MaxRules),
+		to("limits", "rules in the short form: exact sliding windows, counted under the key that the caller gives", listOf(shortMapping(), 1, policy.MaxRules),
 			func(into *fileText, _ *node, v []entry[shortText]) { into.short = v }),
-		to("subjects", "what is known of clients, such as { k1: { tier: pro } }, by API key; or { by, table, file }", subjectsValue(),
+		to("subjects", "entries to add for known clients, such as { k1: { tier: pro } }, by API key; or { by, table, file }", subjectsValue(),
 			func(into *fileText, n *node, v subjectsText) {
 				into.subjects = &v
 				into.places.keep(n.at, "subjects")
 			}),
-		to("allow", "requests that no rule binds, such as [{name: monitoring, match: { ip: 192.0.2.0/24 }}]", listOf(listMapping("an entry of allow"), 1, policy.MaxListed),
+		to("allow", "requests that no rule applies to, such as [{name: monitoring, match: { ip: 192.0.2.0/24 }}]", listOf(listMapping("an entry of allow"), 1, policy.MaxListed),
 			func(into *fileText, n *node, v []entry[listText]) {
 				into.allow = v
 				into.places.keep(n.at, "allow")
 			}),
-		to("deny", "requests that are denied without asking the store; goes before allow", listOf(listMapping("an entry of deny"), 1, policy.MaxListed),
+		to("deny", "requests that are denied without asking the store. It takes precedence over allow", listOf(listMapping("an entry of deny"), 1, policy.MaxListed),
 			func(into *fileText, n *node, v []entry[listText]) {
 				into.deny = v
 				into.places.keep(n.at, "deny")
 			}),
-		to("entries", "the entries of your own that requests bring, such as [tenant, plan], or [] for none: besides these and what the doors fill in, match, per and the like may then name no others", listOf(entryName(), 0, policy.MaxDeclared),
+		to("entries", "names of your own descriptor entries, such as [tenant, plan], or [] for none. If set, any other name in match, per and elsewhere is a mistake, unless Headgate itself provides the entry", listOf(entryName(), 0, policy.MaxDeclared),
 			func(into *fileText, _ *node, v []entry[string]) {
 				if into.entries = keepGood(&into.places, "entries", v); len(v) == 0 {
 					into.entries = []string{}
 				}
 			}),
-		to("ignore", "warnings that are silenced in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
+		to("ignore", "lint warnings to silence in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),
 	})
 	v.schema["minProperties"] = 1
@@ -80,18 +80,18 @@ func policyFile() value[fileText] {
 
 func shortMapping() value[shortText] {
 	window := object("a window", []field[windowText]{
-		required(to("limit", "how many units pass in any window", wholeNumber(1, headgate.MaxLog),
+		required(to("limit", "how many units are admitted in any window", wholeNumber(1, headgate.MaxLog),
 			func(into *windowText, _ *node, v int64) { into.limit = v })),
 		required(to("period", "the length of the window, in seconds", wholeNumber(1, int64(headgate.MaxPeriod/time.Second)),
 			func(into *windowText, _ *node, v int64) { into.period = v })),
 	})
 	return object("an entry of limits", []field[shortText]{
-		required(to("name", "the name that callers use and counters are kept under: 1 to 128 bytes without spaces and braces", nameText(),
+		required(to("name", "the name for callers and counters: 1 to 128 bytes without spaces and braces", nameText(),
 			func(into *shortText, n *node, v string) {
 				into.name = v
 				into.places.keep(n.at, "name")
 			})),
-		required(to("config", "the windows that are checked and charged together, such as [{limit: 20, period: 60}]", listOf(window, 1, headgate.MaxLimits),
+		required(to("config", "the windows, checked and charged together, such as [{limit: 20, period: 60}]", listOf(window, 1, headgate.MaxLimits),
 			func(into *shortText, n *node, v []entry[windowText]) {
 				into.config = v
 				into.places.keep(n.at, "limits")
@@ -107,18 +107,18 @@ type listText struct {
 
 func listMapping(title string) value[listText] {
 	return object(title, []field[listText]{
-		required(to("name", "the name that answers, logs and metrics have: 1 to 128 bytes without spaces and braces", nameText(),
+		required(to("name", "the name in answers, logs and metrics: 1 to 128 bytes without spaces and braces", nameText(),
 			func(into *listText, n *node, v string) {
 				into.entry.Name = v
 				into.places.keep(n.at, "name")
 			})),
-		required(to("match", "what entries of the request must be, such as { ip: [192.0.2.0/24, 2001:db8::/32] }", matchMapping("say which requests are meant"),
+		required(to("match", "conditions on the request's entries, such as { ip: [192.0.2.0/24, 2001:db8::/32] }", matchMapping("say which requests are meant"),
 			func(into *listText, n *node, v []entry[policy.Condition]) {
 				into.entry.Match = keepMatch(&into.places, n, v, "match")
 			})),
-		to("until", "the last day, in UTC, or the time at which the entry ends, such as 2026-12-31", untilText(),
+		to("until", "the last day (UTC) or the exact time at which the entry expires, such as 2026-12-31", untilText(),
 			func(into *listText, _ *node, v time.Time) { into.entry.Until = v }),
-		to("replaces", "the names of rules, and of entries of deny, that do not bind a request of which this entry answers one of several descriptors", listOf(someText(), 1, policy.MaxReplaces),
+		to("replaces", "for Envoy requests with several descriptors: names of rules and deny entries that no longer apply when this entry matches one of the descriptors", listOf(someText(), 1, policy.MaxReplaces),
 			func(into *listText, n *node, v []entry[string]) {
 				into.places.keep(n.at, "replaces")
 				into.entry.Replaces = keepGood(&into.places, "replaces", v)
@@ -146,7 +146,7 @@ func ignoreMapping() value[policy.Ignore] {
 	return object("an entry of ignore", []field[policy.Ignore]{
 		required(to("code", "the code of the warning, such as HG004", plainText(schema{"pattern": "^HG[0-9]{3}$"}, warningCode),
 			func(into *policy.Ignore, _ *node, v string) { into.Code = v })),
-		required(to("reason", "why the warning does not matter here", plainText(schema{"minLength": 1}, asWritten),
+		required(to("reason", "why the warning does not apply", plainText(schema{"minLength": 1}, asWritten),
 			func(into *policy.Ignore, _ *node, v string) { into.Reason = v })),
 	})
 }

@@ -17,7 +17,7 @@ type inProgressText struct {
 	bound  policy.InProgress
 }
 
-const aboutInProgress = "how much may be in progress at the same time under each key, such as 3; by the value of an entry, as { tier: { pro: 5, \"*\": 2 } }; or with settings, as { limit: 3, wait: 5s, queue: 100 }"
+const aboutInProgress = "how many requests may be in progress at the same time for each key, such as 3; by the value of an entry, as { tier: { pro: 5, \"*\": 2 } }; or with settings, as { limit: 3, wait: 5s, queue: 100 }"
 
 // inProgressValue is a number; a tariff, as { tier: { free: 1, pro: 5, "*": 2 } }; or a
 // mapping with a limit, which is either of them, and settings.
@@ -25,24 +25,24 @@ func inProgressValue() value[inProgressText] {
 	limit := permitsValue()
 	period := periodText()
 	settings := object("in_progress", []field[inProgressText]{
-		required(to("limit", "how many are in progress under each key: a number, or numbers by the value of an entry", limit,
+		required(to("limit", "how many requests may be in progress for each key: a number, or numbers by the value of an entry", limit,
 			func(into *inProgressText, n *node, v policy.InProgress) {
 				into.bound.Limit, into.bound.Entry, into.bound.Values = v.Limit, v.Entry, v.Values
 				into.places.keep(n.at, "in_progress.limit")
 			})),
-		to("wait", "how long a request waits for what is in progress to end, such as 5s; it is refused at once if left out", period,
+		to("wait", "how long a request may wait for a permit, such as 5s. Default: refuse at once", period,
 			func(into *inProgressText, n *node, v time.Duration) {
 				into.bound.Wait = v
 				into.places.keep(n.at, "in_progress.wait")
 			}),
-		to("queue", fmt.Sprintf("how many requests wait under each key in one process; %d if left out", policy.DefaultQueue), count(1, policy.MaxQueue),
+		to("queue", fmt.Sprintf("how many requests may wait for each key in one process. Default: %d", policy.DefaultQueue), count(1, policy.MaxQueue),
 			func(into *inProgressText, n *node, v int) {
 				into.bound.Queue = v
 				into.places.keep(n.at, "in_progress.queue")
 			}),
-		to("shared", "whether all processes that share the store count together, instead of each by itself", yesOrNo(),
+		to("shared", "whether all processes on the store share the limit, instead of each having its own", yesOrNo(),
 			func(into *inProgressText, _ *node, v bool) { into.bound.Shared = v }),
-		to("ttl", fmt.Sprintf("after which time the store frees what a process had in progress that has died, such as 30s, which it is if left out; %v to %v", policy.MinTTL, policy.MaxTTL), period,
+		to("ttl", fmt.Sprintf("how long after a process died the store frees its permits: %v to %v. Default: %v", policy.MinTTL, policy.MaxTTL, policy.DefaultTTL), period,
 			func(into *inProgressText, n *node, v time.Duration) {
 				into.bound.TTL = v
 				into.places.keep(n.at, "in_progress.ttl")

@@ -61,17 +61,17 @@ func limitEither() value[limitText] {
 
 func limitMapping() value[limitText] {
 	v := object("a limit", []field[limitText]{
-		to("algorithm", "the arithmetic; if left out that of the rule, or fixed_window if align is set", algorithmName(),
+		to("algorithm", "the algorithm. Default: the rule's, or fixed_window if align is set", algorithmName(),
 			func(into *limitText, _ *node, v headgate.Algorithm) { into.limit.Algorithm, into.chosen = v, true }),
-		required(to("count", "how many units pass in a period", wholeNumber(1, headgate.MaxCount),
+		required(to("count", "how many units are admitted in a period", wholeNumber(1, headgate.MaxCount),
 			func(into *limitText, _ *node, v int64) { into.limit.Count = v })),
-		to("period", "the length of the window or the time of a refill, such as 60s, 5m, 1h or 1 day; not with calendar windows", periodText(),
+		to("period", "length of the window, or time in which count units refill, such as 60s, 5m, 1h or 1 day. Not for calendar windows", periodText(),
 			func(into *limitText, _ *node, v time.Duration) { into.limit.Period = v }),
-		to("burst", "the largest amount that passes at once (token_bucket) or is queued (leaky_bucket); count if left out", wholeNumber(1, headgate.MaxCount),
+		to("burst", "the largest amount admitted at once (token_bucket) or queued (leaky_bucket). Default: count", wholeNumber(1, headgate.MaxCount),
 			func(into *limitText, _ *node, v int64) { into.limit.Burst = v }),
-		to("align", "where the windows of fixed_window begin: at multiples of the period (utc), with the first request, or with a calendar unit", alignName(),
+		to("align", "where windows of fixed_window begin: at multiples of the period (utc), at the first request (first), or at a calendar unit", alignName(),
 			func(into *limitText, _ *node, v headgate.Alignment) { into.limit.Align = v }),
-		to("time_zone", "the time zone of calendar windows, such as Europe/Berlin", zoneText(),
+		to("time_zone", "time zone of calendar windows, such as Europe/Berlin", zoneText(),
 			func(into *limitText, _ *node, v *time.Location) { into.limit.Location = v }),
 	})
 	v.schema["anyOf"] = []schema{{"required": []string{"period"}}, {"required": []string{"align"}}}

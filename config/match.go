@@ -74,13 +74,13 @@ func condition() value[[]policy.Condition] {
 	})
 	pattern := texts(readPattern)
 	literal := []field[conditionText]{
-		to("equals", "whole values, taken as they are", exact,
+		to("equals", "exact values, without any special characters", exact,
 			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Equals = v.Equals }),
-		to("prefix", "beginnings of values, taken as they are", beginning,
+		to("prefix", "prefixes of the value, without any special characters", beginning,
 			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Prefixes = v.Prefixes }),
-		to("network", "networks that the value, an address, lies in, such as 192.0.2.0/24", network,
+		to("network", "networks that contain the value, an address, such as 192.0.2.0/24", network,
 			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Networks = v.Networks }),
-		to("hash", "hashes of secret values, as they stand in keys", hash,
+		to("hash", "hashes of secret values, as they appear in keys", hash,
 			func(into *conditionText, _ *node, v policy.Condition) { into.demanded.Hashes = v.Hashes }),
 	}
 	inner := object("not", literal)
@@ -97,7 +97,7 @@ func condition() value[[]policy.Condition] {
 		t.demanded.Not = true
 		return t.demanded, ok
 	}}
-	fields := append(literal[:len(literal):len(literal)], to("not", "values that the entry must not have, in any of the other forms", not,
+	fields := append(literal[:len(literal):len(literal)], to("not", "values that the entry must not have, in any of these forms", not,
 		func(into *conditionText, _ *node, v policy.Condition) { into.not = &v }))
 	outer := object("a condition", fields)
 	outer.schema["minProperties"] = 1

@@ -46,9 +46,9 @@ const (
 
 func reservationMapping() value[policy.Reservation] {
 	return object("what becomes of reservations", []field[policy.Reservation]{
-		to("for", "how long a reservation may take to be settled, such as 5m; 1m if left out", periodText(),
+		to("for", "how long a reservation waits to be settled, such as 5m. Default: 1m", periodText(),
 			func(into *policy.Reservation, _ *node, v time.Duration) { into.For = v }),
-		to("abandoned", "what becomes of one that nobody settles: it stays charged as estimated (charge, the default), or its units are given back (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
+		to("abandoned", "what to do with a reservation that is never settled: keep the estimate charged (charge, default), or refund it (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
 			func(into *policy.Reservation, _ *node, v string) { into.GiveBack = v == abandonedGiveBack }),
 	})
 }

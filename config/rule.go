@@ -49,7 +49,7 @@ type overrideText struct {
 	until      time.Time
 }
 
-const aboutLimits = "what may pass, such as [20 per 60s, 5 per 3s], all of them checked and charged together; or such lists by the value of an entry, as { tier: { pro: [...], \"*\": [...] } }"
+const aboutLimits = "the limits, such as [20 per 60s, 5 per 3s], checked and charged together; or one list for each value of an entry, as { tier: { pro: [...], \"*\": [...] } }"
 
 // ruleField is a field of a rule: how it is read, and how a rule takes it from the rule
 // that it is like.
@@ -97,23 +97,23 @@ func itself(f ruleField) ruleField {
 
 // ruleFields are the fields of a rule.
 func ruleFields() []ruleField {
-	name := itself(own("name", "the name that counters are kept under: 1 to 128 bytes without spaces and braces", nameText(),
+	name := itself(own("name", "the rule's name, also part of its counters' keys: 1 to 128 bytes without spaces and braces", nameText(),
 		func(t *ruleText) *string { return &t.rule.Name }))
 	name.required = true
 	return slices.Concat(
 		[]ruleField{
 			name,
-			itself(own("like", "the name of another rule, which has the fields that are not given here", nameText(),
+			itself(own("like", "the name of another rule, from which all fields not set here are taken", nameText(),
 				func(t *ruleText) *string { return &t.like })),
-			kept("match", "what entries of the request must be, such as { route: POST /v1/token }; every request if left out", matchMapping("leave it out to match every request, or with like what the other rule matches"),
+			kept("match", "conditions on the request's entries, such as { route: POST /v1/token }. Default: every request", matchMapping("leave it out to match every request, or with like what the other rule matches"),
 				func(t *ruleText) *[]policy.Condition { return &t.rule.Match },
 				func(p *places, n *node, v []entry[policy.Condition]) []policy.Condition {
 					return keepMatch(p, n, v, "match")
 				}),
-			kept("per", "the entries that counters are kept by, such as [api_key] or [ip/64], or all for one counter that all requests share", perValue(),
+			kept("per", "entries to count by, such as [api_key] or [ip/64]; each combination of values has its own counter. all means one counter for all requests", perValue(),
 				func(t *ruleText) *[]policy.Part { return &t.rule.Per },
 				func(p *places, _ *node, v []entry[policy.Part]) []policy.Part { return keepGood(p, "per", v) }),
-			own("algorithm", "the arithmetic of the limits that do not name their own; token_bucket if left out", algorithmName(),
+			own("algorithm", "the algorithm of limits that do not set their own. Default: token_bucket", algorithmName(),
 				func(t *ruleText) *headgate.Algorithm { return &t.algorithm }),
 			own("limits", aboutLimits, limitsValue(),
 				func(t *ruleText) *limitsText { return &t.limits }),
@@ -125,42 +125,42 @@ func ruleFields() []ruleField {
 					}
 					return v
 				}),
-			own("overrides", "other limits for some of the requests; of those that hold, the first counts", listOf(overrideMapping(), 1, policy.MaxOverrides),
+			own("overrides", "other limits for some requests. The first override that matches is used", listOf(overrideMapping(), 1, policy.MaxOverrides),
 				func(t *ruleText) *[]entry[overrideText] { return &t.overrides }),
-			own("cost", "what the cost of each request is multiplied by, as a number, as a table by an entry, or by a measure; 1 if left out", costValue(),
+			own("cost", "factor for the cost of each request: a number, a table by the value of an entry, or a measured entry such as bytes. Default: 1", costValue(),
 				func(t *ruleText) *costText { return &t.cost }),
-			own("time_zone", "the time zone of calendar windows that do not name their own, such as Europe/Berlin; UTC if left out", zoneText(),
+			own("time_zone", "time zone of calendar windows that do not set their own, such as Europe/Berlin. Default: UTC", zoneText(),
 				func(t *ruleText) **time.Location { return &t.zone }),
-			own("soft", "from how much of a limit on to warn, such as 80%", percent(1, 99),
+			own("soft", "warn clients when this much of a limit is used, such as 80%", percent(1, 99),
 				func(t *ruleText) *int { return &t.rule.Soft }),
 		},
 		together(
-			own("mode", "whether the rule may deny (enforce, the default), counts only (shadow), or counts and tells callers what is beyond it (quota)", oneOf(policy.ModeEnforce, policy.ModeShadow, policy.ModeQuota),
+			own("mode", "enforce (default): deny requests over the limit. shadow: count, but never deny. quota: count, never deny, and report to the caller what exceeds the limit", oneOf(policy.ModeEnforce, policy.ModeShadow, policy.ModeQuota),
 				func(t *ruleText) *policy.Mode { return &t.rule.Mode }),
-			own("enforce", "for how many of the keys the rule may deny, such as 25%; it is in shadow for the others", percent(1, 100),
+			own("enforce", "percentage of keys for which the rule is enforced, such as 25%. For the others it is in shadow mode", percent(1, 100),
 				func(t *ruleText) *int { return &t.rule.Enforce }),
 		),
 		together(
-			own("give_back_on", "the HTTP statuses of requests that do not stay charged, such as [304, 5xx]", statusList(),
+			own("give_back_on", "refund requests that end with these HTTP statuses, such as [304, 5xx]", statusList(),
 				func(t *ruleText) *policy.Statuses { return &t.rule.GiveBackOn }),
-			own("charge_on", "the HTTP statuses of the only requests that stay charged, such as [401, 403]", statusList(),
+			own("charge_on", "charge only requests that end with these HTTP statuses, such as [401, 403]; refund the others", statusList(),
 				func(t *ruleText) *policy.Statuses { return &t.rule.ChargeOn }),
 		),
 		[]ruleField{
-			own("reservation", "what becomes of requests whose cost is settled later, such as { for: 5m, abandoned: give_back }", reservationMapping(),
+			own("reservation", "settings for requests whose cost is settled later, such as { for: 5m, abandoned: give_back }", reservationMapping(),
 				func(t *ruleText) *policy.Reservation { return &t.rule.Reservation }),
-			own("on_store_error", "what becomes of requests while the store does not answer: they are let in (allow), turned away (deny), or counted by each server, up to its share of the limits (local); what the server is told if left out", oneOf(headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal),
+			own("on_store_error", "what to do while the store does not answer: allow requests, deny them, or enforce each server's share of the limits (local). Default: the server's --on-store-error", oneOf(headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal),
 				func(t *ruleText) *headgate.OnError { return &t.rule.OnError }),
-			own("consistency", "how exactly the rule counts: every decision is the store's (strict), keys that are asked for often are decided from units taken in advance, never too many (leased), or all are decided at once and counted a moment later, a few too many (async); strict if left out", oneOf(headgate.Strict, headgate.Leased, headgate.Async),
+			own("consistency", "how exactly the rule counts. strict (default): the store decides each request. leased: busy keys take units from the store in advance; never over the limit. async: decide locally and report to the store a moment later; slightly over the limit", oneOf(headgate.Strict, headgate.Leased, headgate.Async),
 				func(t *ruleText) *headgate.Consistency { return &t.rule.Consistency }),
-			own("deny_cache", "whether a key that was denied is denied from memory until its time comes: on or off; what the server is told if left out", oneOf(headgate.DenyCacheOn, headgate.DenyCacheOff),
+			own("deny_cache", "whether a denied key is answered from memory until its retry time, without asking the store: on or off. Default: the server's --deny-cache", oneOf(headgate.DenyCacheOn, headgate.DenyCacheOff),
 				func(t *ruleText) *headgate.DenyCache { return &t.rule.DenyCache }),
-			own("slot", "a tag: a Redis Cluster keeps all counters of all rules with the same tag on one node, and requests under several of them are one call; spread over all nodes if left out", tagText(),
+			own("slot", "hash tag for Redis Cluster: counters of all rules with the same tag are on one node, so that a request under several of these rules is one call. Default: spread over all nodes", tagText(),
 				func(t *ruleText) *string { return &t.slot }),
-			kept("replaces", "the names of other rules, which do not bind a request that this one binds, and of entries of deny, which do not deny what has several descriptors", listOf(someText(), 1, policy.MaxReplaces),
+			kept("replaces", "names of other rules that do not apply where this one does, and of deny entries that do not deny a request with several descriptors", listOf(someText(), 1, policy.MaxReplaces),
 				func(t *ruleText) *[]string { return &t.rule.Replaces },
 				func(p *places, _ *node, v []entry[string]) []string { return keepGood(p, "replaces", v) }),
-			itself(kept("ignore", "warnings that are silenced, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
+			itself(kept("ignore", "lint warnings to silence, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 				func(t *ruleText) *[]policy.Ignore { return &t.rule.Ignore },
 				func(p *places, _ *node, v []entry[policy.Ignore]) []policy.Ignore { return keepIgnored(p, v) })),
 		},
@@ -188,21 +188,21 @@ func ruleMapping() value[ruleText] {
 
 func overrideMapping() value[overrideText] {
 	v := object("an override", []field[overrideText]{
-		required(to("match", "what entries of the request must be, such as { api_key: k1 }", matchMapping("say whom the override is for"),
+		required(to("match", "conditions on the request's entries, such as { api_key: k1 }", matchMapping("say whom the override is for"),
 			func(into *overrideText, n *node, v []entry[policy.Condition]) {
 				into.match = keepMatch(&into.places, n, v, "match")
 			})),
-		to("limits", "what may pass instead, such as [200 per 60s]", limitList(),
+		to("limits", "the limits to use instead, such as [200 per 60s]", limitList(),
 			func(into *overrideText, n *node, v []entry[limitText]) {
 				into.limits = v
 				into.places.keep(n.at, "limits")
 			}),
-		to("in_progress", "how much may be in progress instead under each key", wholeNumber(1, headgate.MaxCount),
+		to("in_progress", "how many requests may be in progress instead, for each key", wholeNumber(1, headgate.MaxCount),
 			func(into *overrideText, n *node, v int64) {
 				into.inProgress = v
 				into.places.keep(n.at, "in_progress")
 			}),
-		to("until", "the last day, in UTC, or the time at which the override ends, such as 2026-12-31", untilText(),
+		to("until", "the last day (UTC) or the exact time at which the override expires, such as 2026-12-31", untilText(),
 			func(into *overrideText, _ *node, v time.Time) { into.until = v }),
 	})
 	v.schema["anyOf"] = []schema{{"required": []string{"limits"}}, {"required": []string{"in_progress"}}}

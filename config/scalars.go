@@ -22,7 +22,7 @@ func partText() value[policy.Part] {
 const oneForAll = "all"
 
 // aboutPer ends what is said where per is missing.
-const aboutPer = "the entries that counters are kept by, such as [api_key] or [ip/64], or all for one counter that all requests share"
+const aboutPer = "entries to count by, such as [api_key] or [ip/64], with a counter for each combination of values; or all, for a single counter"
 
 // perValue is a list of parts, or [oneForAll], which is read as none.
 func perValue() value[[]entry[policy.Part]] {

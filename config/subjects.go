@@ -37,11 +37,11 @@ func subjectsValue() value[subjectsText] {
 	rows := tableValue()
 	file := plainText(schema{"minLength": 1}, asWritten)
 	long := object("subjects", []field[subjectsText]{
-		to("by", "the entry that clients are looked up by; api_key if left out", plainText(schema{"pattern": entryPattern}, asWritten),
+		to("by", "the entry by which clients are looked up. Default: api_key", plainText(schema{"pattern": entryPattern}, asWritten),
 			func(into *subjectsText, _ *node, v string) { into.by = v }),
-		to("table", "what is known of each client, such as { k1: { tier: pro } }", rows,
+		to("table", "entries to add for each client, such as { k1: { tier: pro } }", rows,
 			func(into *subjectsText, _ *node, v []rowText) { into.rows = v }),
-		to("file", "a file beside this one with the table, as YAML or, if its name ends in .csv, as CSV", file,
+		to("file", "file with the table, relative to this file: YAML, or CSV if its name ends in .csv", file,
 			func(into *subjectsText, n *node, v string) { into.file, into.fileAt = v, n.at }),
 	})
 	words := []string{"by", "table", "file"}
