@@ -17,28 +17,28 @@ import (
 
 // adviseRequest is the command that writes limits.
 type adviseRequest struct {
-	Files      []string      `arg:"" name:"log" optional:"" help:"Access logs, plain or compressed. They are read twice: once for the advice, and once to try it."`
+	Files      []string      `arg:"" name:"log" optional:"" help:"Access logs, plain or compressed. They are read twice: once for the advice, and once to test it."`
 	Format     string        `help:"Format of the logs, as for headgate replay." default:"auto" placeholder:"FORMAT"`
 	Map        []string      `help:"Which field holds what, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
-	Trust      []string      `help:"Proxy that is believed about the client's address, as for headgate replay." placeholder:"PREFIX"`
-	Slack      time.Duration `help:"How far lines may be out of order and still be sorted." default:"1m"`
+	Trust      []string      `help:"Proxy that is trusted to report the client's address, as for headgate replay." placeholder:"PREFIX"`
+	Slack      time.Duration `help:"How far out of order lines may be and still be sorted." default:"1m"`
 	Quiet      bool          `help:"Print no progress."`
-	Per        string        `help:"Entry that clients are told apart by: ip, user or a mapped one." default:"ip" placeholder:"ENTRY"`
-	Tariff     string        `help:"Mapped entry, such as tier, by whose values there are limits of their own." placeholder:"ENTRY"`
-	Route      []string      `help:"Pattern such as 'GET /search' that gets limits of its own. May be given several times." placeholder:"PATTERN" sep:"none"`
-	Percentile float64       `help:"Part of the clients, in percent, that the limits leave alone." default:"99.9"`
-	Headroom   float64       `help:"What their demand is multiplied by." default:"1.5"`
-	Anonymize  bool          `help:"Name no client."`
-	Capacity   string        `help:"What the service bears: requests a second, or a file with JSON whose member sustainable_per_second says it." placeholder:"RATE|FILE"`
-	Use        float64       `help:"With --capacity: the part of it to let in, 0.6 to 0.8." default:"0.7"`
+	Per        string        `help:"Entry that identifies a client: ip, user or a mapped one." default:"ip" placeholder:"ENTRY"`
+	Tariff     string        `help:"Mapped entry, such as tier; each of its values gets its own limits." placeholder:"ENTRY"`
+	Route      []string      `help:"Route pattern that gets its own limits, such as 'GET /search'. May be repeated." placeholder:"PATTERN" sep:"none"`
+	Percentile float64       `help:"Percentage of clients that the limits must not affect." default:"99.9"`
+	Headroom   float64       `help:"Factor by which limits exceed the clients' demand." default:"1.5"`
+	Anonymize  bool          `help:"Do not name clients."`
+	Capacity   string        `help:"Capacity of the service: requests a second, or a JSON file with the field sustainable_per_second, as headgate load --json writes it." placeholder:"RATE|FILE"`
+	Use        float64       `help:"With --capacity: the fraction of it to admit, 0.6 to 0.8." default:"0.7"`
 	Cheap      time.Duration `help:"With --operation: how long any other request takes." default:"0s"`
-	Operation  []string      `help:"With --capacity: an expensive operation and how long it takes, such as 'GET /report=800ms'. May be given several times." placeholder:"PATTERN=TIME" sep:"none"`
+	Operation  []string      `help:"With --capacity: an expensive operation and how long it takes, such as 'GET /report=800ms'. May be repeated." placeholder:"PATTERN=TIME" sep:"none"`
 }
 
 // Help is the detailed help.
 func (adviseRequest) Help() string {
-	return "Writes a policy to the standard output, with the numbers that it comes from in comments: limits for each client from what clients did in logs, and a limit for all from what the service bears. It refuses to advise from fewer than 50 clients a day, or less than a day.\n\n" +
-		"Exit codes: 0 advised; 1 there is not enough to advise from; 2 a mistake; 3 a log cannot be read.\n\n" +
+	return "Prints a policy, with the numbers behind it in comments: limits per client from what clients did in the logs, and one limit for everyone from the service's capacity. It needs logs of at least one day, with at least 50 clients a day.\n\n" +
+		"Exit codes: 0 advised; 1 not enough data; 2 a mistake; 3 a log cannot be read.\n\n" +
 		"Examples:\n" +
 		"  headgate advise access.log access.log.*.gz > proposed.yaml\n" +
 		"  headgate advise --route 'GET /search' --capacity 200 access.log\n" +

@@ -6,7 +6,7 @@ import "github.com/headgate/headgate"
 type check struct {
 	counter `embed:""`
 	Cost    int64 `help:"Units to take." default:"1"`
-	Peek    bool  `help:"Look whether they would fit, and take nothing."`
+	Peek    bool  `help:"Check whether they would fit, without taking them."`
 }
 
 const checkHint = "headgate check --help says what a key is made of"

@@ -36,36 +36,35 @@ const (
 
 // root is the whole command line.
 type root struct {
-	Serve     serve           `cmd:"" help:"Serve decisions over HTTP, gRPC and Redis's protocol."`
-	Gateway   gatewayCommand  `cmd:"" help:"Pass on to upstream servers what the rules admit."`
-	Ratelimit ratelimit       `cmd:"" help:"Serve in place of envoyproxy/ratelimit, told by its environment variables."`
-	Check     check           `cmd:"" help:"Take units from a rule, or look whether they would fit."`
+	Serve     serve           `cmd:"" help:"Serve decisions over HTTP, gRPC and the Redis protocol."`
+	Gateway   gatewayCommand  `cmd:"" help:"Run a reverse proxy that forwards the requests the rules admit."`
+	Ratelimit ratelimit       `cmd:"" help:"Replace envoyproxy/ratelimit, configured by its environment variables."`
+	Check     check           `cmd:"" help:"Take units from a rule, or check whether they would fit."`
 	Refund    refund          `cmd:"" help:"Give units back to a rule."`
-	Reset     reset           `cmd:"" help:"Forget what a key has used under a rule."`
-	Permit    permit          `cmd:"" help:"Run a command under a permit that processes share, and see who holds permits."`
-	Explain   explainRequest  `cmd:"" help:"Say which rules bind a request, and why."`
-	Doctor    doctor          `cmd:"" help:"Look at a store for what makes trouble."`
+	Reset     reset           `cmd:"" help:"Clear what a key has used under a rule."`
+	Permit    permit          `cmd:"" help:"Run a command while holding a shared permit, and list or revoke permits."`
+	Explain   explainRequest  `cmd:"" help:"Show which rules apply to a request, and why."`
+	Doctor    doctor          `cmd:"" help:"Check a store for operational problems."`
 	Lint      lintRequest     `cmd:"" help:"Find mistakes and traps in policy files."`
-	Document  documentRequest `cmd:"" help:"Write what an API's documentation should say of its limits."`
-	Top       topReport       `cmd:"" help:"Show who uses which rule most, and who is denied."`
+	Document  documentRequest `cmd:"" help:"Generate the rate limit section of an API's documentation."`
+	Top       topReport       `cmd:"" help:"Show the heaviest users of each rule, and who is denied."`
 	Tail      tailReport      `cmd:"" help:"Show denials as they happen, with their reasons."`
-	Load      loadRequest     `cmd:"" help:"Send requests to a service, and measure how many it bears and whether its limits are true."`
-	Candidate candidateReport `cmd:"" help:"Show where a candidate decides otherwise than the policy in force."`
-	Replay    replayRequest   `cmd:"" help:"Say what rules would have done to the requests in access logs."`
-	Advise    adviseRequest   `cmd:"" help:"Write limits from access logs, or from what a service bears."`
-	Convert   convert         `cmd:"" help:"Write what another program is configured with as a policy file."`
-	Health    health          `cmd:"" help:"Ask a server whether it can decide."`
-	Version   version         `cmd:"" help:"Say which build this is."`
+	Load      loadRequest     `cmd:"" help:"Load-test a service: measure its latency, find its capacity, or audit its limits."`
+	Candidate candidateReport `cmd:"" help:"Show where a candidate policy decides differently from the current one."`
+	Replay    replayRequest   `cmd:"" help:"Show what rules would have done to the requests in access logs."`
+	Advise    adviseRequest   `cmd:"" help:"Suggest limits from access logs, or from the capacity of a service."`
+	Convert   convert         `cmd:"" help:"Convert another program's configuration to a policy file."`
+	Health    health          `cmd:"" help:"Ask a server whether it is ready."`
+	Version   version         `cmd:"" help:"Print the version of this build."`
 
-	Completion completion `cmd:"" help:"Print what makes bash, zsh or fish complete commands and flags."`
-	Man        man        `cmd:"" help:"Print the manual page."`
+	Reference reference `cmd:"" hidden:""`
 }
 
 // grammar returns what the parser reads the command line into: the command that args begin with,
 // or all of them if args begin with no command, or with one that describes the others. The parser
 // looks through every flag that it is given, which takes longer than most commands do.
 func grammar(args []string) any {
-	if len(args) == 0 || slices.Contains([]string{"completion", "man"}, args[0]) {
+	if len(args) == 0 || args[0] == "reference" {
 		return &root{}
 	}
 	for field := range reflect.TypeFor[root]().Fields() {

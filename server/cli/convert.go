@@ -10,18 +10,18 @@ import (
 
 // convert is the command that writes policy files.
 type convert struct {
-	Envoy convertEnvoy `cmd:"" help:"Write a configuration of envoyproxy/ratelimit as a policy file."`
+	Envoy convertEnvoy `cmd:"" help:"Convert an envoyproxy/ratelimit configuration to a policy file."`
 }
 
 // convertEnvoy is the command that converts the files that serve --envoy-config reads.
 type convertEnvoy struct {
-	Dir string `arg:"" help:"Directory with the configuration: all of its files that end in .yaml, each with a domain."`
+	Dir string `arg:"" help:"Directory with the configuration: all files ending in .yaml."`
 }
 
 // Help is the detailed help.
 func (convertEnvoy) Help() string {
-	return "Prints a policy file that limits the same requests of Envoy under the same counters, and says on stderr what it could not write. The configuration itself need not be converted: headgate serve --envoy-config DIR takes it as it is.\n\n" +
-		"Exit codes: 0 everything is written; 1 something is not; 2 the configuration has mistakes."
+	return "Prints a policy file that limits the same Envoy requests under the same counters. Standard error lists what could not be converted. To use the configuration as it is, run headgate serve --envoy-config DIR.\n\n" +
+		"Exit codes: 0 all converted; 1 something was not; 2 the configuration has mistakes."
 }
 
 // Run writes the policy.

@@ -16,11 +16,11 @@ import (
 // counter has the arguments and flags of all commands about the counters of a key under a rule.
 type counter struct {
 	Rule    string        `arg:"" help:"Name of the rule."`
-	Key     string        `arg:"" help:"Key that the rule counts under. For a rule with several entries, their values joined by |; for a rule with one counter for all, an empty word, \"\"."`
-	Remote  remote        `embed:""`
-	Store   string        `help:"Ask a store instead, with the rules of --config: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
+	Key     string        `arg:"" help:"The counter's key. If the rule counts by several entries, their values joined by |. If it has one counter for everyone, the empty string."`
+	Remote  remote        `embed:"" group:"Server to ask"`
+	Store   string        `help:"Use a store directly instead of a server, with the rules of --config: redis://…, or any other URL that serve accepts." placeholder:"URL" env:"HEADGATE_STORE"`
 	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Keys    hashKeys      `embed:""`
+	Keys    hashKeys      `embed:"" group:"Hash keys"`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
 }
@@ -123,8 +123,8 @@ type reset struct {
 
 // Help is the detailed help.
 func (reset) Help() string {
-	return "Lifts a penalty as well, and removes a counter that is damaged in the store.\n\n" +
-		"Exit codes: 0 forgotten; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+	return "Also lifts a penalty, and removes a damaged counter from the store.\n\n" +
+		"Exit codes: 0 cleared; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate reset auth.createToken user42\n" +
 		"  headgate reset auth.createToken user42 --store redis://127.0.0.1:6379/0 --config headgate.yaml"
@@ -151,12 +151,12 @@ func (k *reset) Run(c *call) error {
 type refund struct {
 	counter `embed:""`
 	Cost    int64 `help:"Units to give back." default:"1"`
-	At      int64 `help:"When they were taken, as the answer to the check said: microseconds since 1970. A window that has ended since gets nothing back." placeholder:"MICROSECONDS"`
+	At      int64 `help:"When the units were taken, in microseconds since 1970, as the check's answer said. Windows that have ended since then get nothing back." placeholder:"MICROSECONDS"`
 }
 
 // Help is the detailed help.
 func (refund) Help() string {
-	return "Gives back no more than was used.\n\n" +
+	return "Never gives back more than was used.\n\n" +
 		"Exit codes: 0 given back; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate refund auth.createToken user42\n" +

@@ -14,15 +14,15 @@ import (
 // doctor is the command that examines a store.
 type doctor struct {
 	Store   string        `help:"The store: redis://…, redis-sentinel://… or redis-cluster://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
-	Timeout time.Duration `help:"How long the whole examination may take." default:"30s"`
+	Timeout time.Duration `help:"How long the whole check may take." default:"30s"`
 	JSON    bool          `help:"Print JSON." name:"json"`
 }
 
 // Help is the detailed help.
 func (doctor) Help() string {
-	return "Looks at every server of the store, replicas and Sentinels too: versions, permissions, clocks, eviction, persistence, latency, scripts, and the memory of each rule's counters by a sample of keys. " +
-		"It changes nothing but one counter of its own, which expires. The user of the URL needs INFO, SLOWLOG, LATENCY, SCAN and MEMORY for all of it; what it may not do is told.\n\n" +
-		"Exit codes: 0 nothing is bad; 1 something is; 2 the URL is wrong; 3 the store does not answer."
+	return "Checks every server of the store, including replicas and Sentinels: versions, permissions, clocks, eviction, persistence, latency, scripts, and the memory of each rule's counters, estimated from a sample of keys. " +
+		"It writes only one counter of its own, which expires. The URL's user needs INFO, SLOWLOG, LATENCY, SCAN and MEMORY; the report says what it was not permitted to check.\n\n" +
+		"Exit codes: 0 no problems; 1 problems; 2 the URL is wrong; 3 the store does not answer."
 }
 
 // Run examines the store and prints what was found.

@@ -10,16 +10,16 @@ import (
 // documentRequest is the command that writes documentation of limits for an API's clients.
 type documentRequest struct {
 	File    string   `arg:"" help:"Policy file."`
-	Format  string   `help:"What to write: markdown, html or openapi." type:"choice" of:"markdown html openapi" default:"markdown"`
-	Headers string   `help:"Headers that tell clients their limits: x-ratelimit, ratelimit-triple, draft-11 or none." type:"choice" of:"x-ratelimit ratelimit-triple draft-11 none" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	Format  string   `help:"Output format: markdown, html or openapi." type:"choice" of:"markdown html openapi" default:"markdown"`
+	Headers string   `help:"Rate limit headers sent to clients: x-ratelimit, ratelimit-triple, draft-11 or none." type:"choice" of:"x-ratelimit ratelimit-triple draft-11 none" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 	Title   string   `help:"The heading." default:"Rate limits"`
-	Keys    hashKeys `embed:""`
+	Keys    hashKeys `embed:"" group:"Hash keys"`
 }
 
 // Help is the detailed help.
 func (documentRequest) Help() string {
-	return "Written is what clients need: their limits by operation and tariff, the headers, the answer to a request that exceeds a limit, and how to retry. Rules in shadow, limits that all clients share, overrides, lists, and rules for certain clients or addresses are left out; the standard error says which rules, and why.\n\n" +
-		"Markdown and HTML are sections for a page, and openapi is a fragment with the response TooManyRequests."
+	return "The section tells clients their limits by operation and tariff, the headers, the answer to a request over a limit, and how to retry. Rules in shadow mode, limits that all clients share, overrides, lists, and rules for particular clients or addresses are left out; standard error lists these rules with the reasons.\n\n" +
+		"Markdown and HTML are sections of a page; openapi is a fragment with the response TooManyRequests."
 }
 
 // Run writes the document.

@@ -17,21 +17,21 @@ import (
 
 // explainRequest is the command that explains what a policy does with a request.
 type explainRequest struct {
-	Entries []string      `arg:"" name:"key=value" help:"What is known of the request, such as ip=203.0.113.10 or route='GET /'." optional:""`
+	Entries []string      `arg:"" name:"key=value" help:"Facts about the request, such as ip=203.0.113.10 or route='GET /'." optional:""`
 	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Envoy   string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy. Give the domain, and the entries of one descriptor in their order." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	Envoy   string        `name:"envoy-config" help:"Directory with an envoyproxy/ratelimit configuration to use as the policy. Give the domain, and the entries of one descriptor in order." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	Cost    int64         `help:"What the request costs." default:"1"`
-	Expect  []string      `help:"Exit with 1 unless the request is allowed (allow), denied (deny), or bound by a rule (rule=NAME). May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
-	Store   string        `help:"Look at the counters in this store, and charge nothing: redis://…, or another URL that serve takes." placeholder:"URL" env:"HEADGATE_STORE"`
-	Keys    hashKeys      `embed:""`
+	Expect  []string      `help:"Exit with 1 unless this holds: allow, deny, or rule=NAME (the rule applies). May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
+	Store   string        `help:"Read the counters in this store, without charging them: redis://…, or any other URL that serve accepts." placeholder:"URL" env:"HEADGATE_STORE"`
+	Keys    hashKeys      `embed:"" group:"Hash keys"`
 	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
 	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
 }
 
 // Help is the detailed help.
 func (explainRequest) Help() string {
-	return "Says which rules bind the request and why the others do not, the keys it counts under, the limits that apply, and where they stand. Without --store that is where they stand when nothing was used yet.\n\n" +
-		"Exit codes: 0 explained, and all that was expected holds; 1 something that was expected does not; 2 a mistake; 3 the store does not answer.\n\n" +
+	return "Shows which rules apply to the request, why the others do not, the keys it is counted under, and the state of each limit. Without --store, that is the state when nothing has been used yet.\n\n" +
+		"Exit codes: 0 explained, and every --expect holds; 1 an --expect does not hold; 2 a mistake; 3 the store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate explain --config headgate.yaml user=ada ip=203.0.113.10 route='POST /login'\n" +
 		"  headgate explain --envoy-config ratelimit domain=edge user=anna path=/files/a\n" +

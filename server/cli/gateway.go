@@ -10,22 +10,22 @@ import (
 
 // gatewayCommand is the command that runs the reverse proxy.
 type gatewayCommand struct {
-	Upstream    []string `help:"Server to pass requests on to: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. Several share the requests." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
-	Gateway     string   `help:"Gateway file: upstreams, routes, identity, limits of what is in progress." placeholder:"FILE" env:"HEADGATE_GATEWAY"`
-	Listen      string   `help:"Address to take requests on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8000" env:"HEADGATE_LISTEN"`
-	AdminListen string   `name:"admin-listen" help:"Address of the HTTP API with health, metrics and reload; not for the public. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_ADMIN_LISTEN"`
-	Trust       []string `help:"Proxy in front that is believed about the client's address: a prefix, an address, or unix. May be given several times." placeholder:"PREFIX" env:"HEADGATE_TRUST"`
-	TrustHeader string   `name:"trust-header" help:"Header in which such proxies hand on the client's address: Forwarded, or one with a single address. X-Forwarded-For if left out." placeholder:"NAME" env:"HEADGATE_TRUST_HEADER"`
+	Upstream    []string `help:"Upstream server: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. May be repeated; requests are spread over all." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
+	Gateway     string   `help:"Gateway file: upstreams, routes, identity, concurrency limits." placeholder:"FILE" env:"HEADGATE_GATEWAY"`
+	Listen      string   `help:"Address to listen on for requests; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8000" env:"HEADGATE_LISTEN"`
+	AdminListen string   `name:"admin-listen" help:"Address of the admin API with health, metrics and reload; keep it private. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_ADMIN_LISTEN"`
+	Trust       []string `help:"Proxy that is trusted to report the client's address: a prefix, an address, or unix. May be repeated." placeholder:"PREFIX" env:"HEADGATE_TRUST"`
+	TrustHeader string   `name:"trust-header" help:"Header with the client's address that trusted proxies set: Forwarded, or one with a single address. Default: X-Forwarded-For." placeholder:"NAME" env:"HEADGATE_TRUST_HEADER"`
 
-	service `embed:""`
+	service `embed:"" group:"Service"`
 
-	OnStoreError string `name:"on-store-error" help:"What becomes of requests while a store across a network does not answer, for rules that do not say it: allow, deny or local (this gateway's share of the limits). Default: ${default}" placeholder:"MODE" default:"local" env:"HEADGATE_ON_STORE_ERROR"`
-	Headers      string `help:"Headers that tell clients their limits: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	OnStoreError string `name:"on-store-error" help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this gateway's share of the limits (local). Default: ${default}" placeholder:"MODE" default:"local" env:"HEADGATE_ON_STORE_ERROR"`
+	Headers      string `help:"Rate limit headers sent to clients: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 }
 
 // Help is the detailed help.
 func (gatewayCommand) Help() string {
-	return "Passes on to the upstream servers what the rules admit, and answers the rest itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; nothing else has to say which routes there are. A change of the policy file or the gateway file takes effect within about a second; SIGHUP has both read at once. A file with mistakes changes nothing.\n\n" +
+	return "Forwards the requests that the rules admit to the upstream servers, and answers the others itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; routes need not be declared anywhere else. A change to the policy file or the gateway file takes effect within about a second; SIGHUP reloads both at once. A file with mistakes is rejected, and the current one stays.\n\n" +
 		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or a file has mistakes; 3 if the store or the keys of tokens do not answer, or an address is taken.\n\n" +
 		"Examples:\n" +
 		"  headgate gateway --upstream http://127.0.0.1:9000 --config headgate.yaml\n" +

@@ -13,15 +13,15 @@ import (
 // health is the command that asks a server for its health, for containers without another program
 // for that.
 type health struct {
-	Remote  remote        `embed:""`
-	Live    bool          `help:"Ask only whether the server runs, not whether it can decide. A supervisor that restarts the server must ask this: a restart does not bring the store back."`
+	Remote  remote        `embed:"" group:"Server to ask"`
+	Live    bool          `help:"Ask only whether the server runs, not whether it is ready. Use this for a supervisor that restarts the server: a restart does not bring the store back."`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"2s"`
 }
 
 // Help is the detailed help.
 func (health) Help() string {
-	return "Asks a server whether it can decide (GET /readyz), or with --live whether it runs (GET /healthz).\n\n" +
-		"Exit codes: 0 it does; 1 it cannot decide; 2 a mistake in the command; 3 the server does not answer."
+	return "Asks a server whether it is ready to decide (GET /readyz) or, with --live, whether it runs (GET /healthz).\n\n" +
+		"Exit codes: 0 yes; 1 it is not ready; 2 a mistake in the command; 3 the server does not answer."
 }
 
 // Run asks, and prints what the server says.

@@ -20,17 +20,17 @@ import (
 
 // lintRequest is the command that checks policy files.
 type lintRequest struct {
-	Files  []string `arg:"" name:"file" help:"Policy files and gateway files; - is the standard input."`
+	Files  []string `arg:"" name:"file" help:"Policy files and gateway files; - means standard input."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
-	Keys   hashKeys `embed:""`
-	Format string   `help:"What to print: text for people, json for programs, or sarif for code hosts, which show it beside the lines." type:"choice" of:"text json sarif" default:"text"`
+	Keys   hashKeys `embed:"" group:"Hash keys"`
+	Format string   `help:"Output format: text, json, or sarif, which code hosts show beside the lines." type:"choice" of:"text json sarif" default:"text"`
 	JSON   bool     `help:"The same as --format json." name:"json"`
-	Memory bool     `help:"Print about how much memory the counters of each rule take in Redis at most."`
+	Memory bool     `help:"Print an estimate of the most memory that each rule's counters take in Redis."`
 }
 
 // Help is the detailed help.
 func (lintRequest) Help() string {
-	return "A mistake is what a server would not start with. A warning is what is valid and yet unlikely to be meant.\n\n" +
+	return "With a mistake, a server does not start. A warning marks something that is valid but probably not intended.\n\n" +
 		"Exit codes: 0 no mistakes; 1 warnings, with --strict; 2 mistakes."
 }
 

@@ -19,52 +19,52 @@ import (
 
 // loadRequest is the command that sends requests and measures.
 type loadRequest struct {
-	URL string `arg:"" name:"url" help:"What to ask for, such as http://127.0.0.1:8080/. With --mix and --arrivals, the host whose paths the log has."`
+	URL string `arg:"" name:"url" help:"URL to request, such as http://127.0.0.1:8080/. With --mix and --arrivals, the server that gets the log's paths."`
 
 	Rate     string        `help:"Requests a second. Default: 10" placeholder:"N"`
-	RampTo   string        `help:"Requests a second at the end; the rate rises or falls evenly to it." placeholder:"N"`
-	Steps    []string      `help:"Rates that are held one after the other, each for --duration, such as 100,200,400." placeholder:"N,..."`
+	RampTo   string        `help:"Requests a second at the end; the rate changes linearly to it." placeholder:"N"`
+	Steps    []string      `help:"Rates to hold one after the other, each for --duration, such as 100,200,400." placeholder:"N,..."`
 	Duration time.Duration `help:"How long to send requests; with --steps and --search, at each rate." default:"10s"`
 
-	Search    bool    `help:"Look for the highest rate at which what --expect says holds."`
+	Search    bool    `help:"Find the highest rate at which every --expect holds."`
 	From      float64 `help:"With --search: the first rate." default:"10" placeholder:"N"`
 	To        float64 `help:"With --search: the highest rate to try." default:"100000" placeholder:"N"`
-	Precision float64 `help:"With --search: how near, in percent, the highest rate that is borne and the lowest that is not must be." default:"2" placeholder:"PERCENT"`
+	Precision float64 `help:"With --search: stop when the highest good rate and the lowest bad rate are this close, in percent." default:"2" placeholder:"PERCENT"`
 
-	Mix      []string `help:"Access log whose GET and HEAD requests are sent, as often as they are in it. May be given several times." placeholder:"LOG" sep:"none"`
-	Arrivals []string `help:"Access log whose GET and HEAD requests are sent when they came, for --duration. May be given several times." placeholder:"LOG" sep:"none"`
-	Speed    float64  `help:"With --arrivals: how many times as fast as they came." default:"1" placeholder:"X"`
-	Forward  string   `help:"With --mix and --arrivals: header in which the client's address that the log has is sent, such as X-Forwarded-For." placeholder:"HEADER"`
+	Mix      []string `help:"Access log whose GET and HEAD requests are sent, in the same proportions. May be repeated." placeholder:"LOG" sep:"none"`
+	Arrivals []string `help:"Access log whose GET and HEAD requests are sent at their logged times, for --duration. May be repeated." placeholder:"LOG" sep:"none"`
+	Speed    float64  `help:"With --arrivals: speed relative to the log." default:"1" placeholder:"X"`
+	Forward  string   `help:"With --mix and --arrivals: header that carries the client's address from the log, such as X-Forwarded-For." placeholder:"HEADER"`
 	Format   string   `help:"Format of the logs, as for headgate replay." default:"auto" placeholder:"FORMAT"`
-	Map      []string `help:"Which field of the logs holds what, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
-	Route    []string `help:"Request to send besides others, such as 'GET /report=3', which is sent three times as often as one without a number. May be given several times." placeholder:"'METHOD /PATH=WEIGHT'" sep:"none"`
+	Map      []string `help:"Maps a log field to a name, as for headgate replay." placeholder:"NAME=FIELD" sep:"none"`
+	Route    []string `help:"Request to send, with its weight: 'GET /report=3' is sent three times as often as one without a weight. May be repeated." placeholder:"'METHOD /PATH=WEIGHT'" sep:"none"`
 
 	Method string   `help:"Method of the request. Default: GET, or POST with --data" placeholder:"METHOD"`
-	Header []string `help:"Field of the request's header, such as 'Authorization: Bearer TOKEN'. May be given several times." placeholder:"'NAME: VALUE'" sep:"none"`
-	Data   string   `help:"Body of the request, or @FILE that holds it." placeholder:"TEXT|@FILE"`
-	HTTP2  bool     `help:"Send over HTTP/2, without TLS as well." name:"http2"`
-	GRPC   bool     `help:"Call the unary method of gRPC that is the URL's path. --data is its message, as JSON, or with @FILE as protobuf." name:"grpc"`
+	Header []string `help:"Request header, such as 'Authorization: Bearer TOKEN'. May be repeated." placeholder:"'NAME: VALUE'" sep:"none"`
+	Data   string   `help:"Request body, or @FILE to read it from a file." placeholder:"TEXT|@FILE"`
+	HTTP2  bool     `help:"Use HTTP/2, also without TLS." name:"http2"`
+	GRPC   bool     `help:"Call the unary gRPC method that the URL's path names. --data is the message as JSON, or with @FILE as protobuf." name:"grpc"`
 
-	Descriptors string `help:"With --grpc and JSON: file with the descriptors of the service, as protoc --include_imports --descriptor_set_out writes it. Headgate's own and Envoy's are known." placeholder:"FILE"`
+	Descriptors string `help:"With --grpc and JSON: file with the service's descriptors, written by protoc --include_imports --descriptor_set_out. Not needed for Headgate's own services and Envoy's." placeholder:"FILE"`
 
-	Connections int64         `help:"How many requests may be in flight at once: 1 to 20000." default:"256" placeholder:"N"`
-	Timeout     time.Duration `help:"How long a request may take, from the instant at which it is due." default:"10s"`
-	MaxLag      time.Duration `help:"How late the sender may be for one request in a hundred; beyond that the measurement is invalid." default:"10ms"`
-	Remote      bool          `help:"Allow a target that is not on this machine. Ask those who run it first."`
-	Insecure    bool          `help:"Take any certificate of the target for good."`
-	PID         int64         `help:"Process of the service on this machine, for --expect 'cpu<1.5'." name:"pid" placeholder:"PID" default:"0"`
+	Connections int64         `help:"Most requests in flight at once: 1 to 20000." default:"256" placeholder:"N"`
+	Timeout     time.Duration `help:"How long a request may take, from its scheduled instant." default:"10s"`
+	MaxLag      time.Duration `help:"How late the sender's p99 may be; beyond that, the measurement is invalid." default:"10ms"`
+	Remote      bool          `help:"Allow a target that is not on this machine. Ask its owners first."`
+	Insecure    bool          `help:"Do not verify the target's TLS certificate."`
+	PID         int64         `help:"Process id of the service on this machine, for --expect 'cpu<1.5'." name:"pid" placeholder:"PID" default:"0"`
 
-	Expect []string `help:"Exit with 1 unless it holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
-	Audit  bool     `help:"Find out whether what a limiter says is true: Retry-After, what is left, the reset. Takes as long as it says to wait."`
-	HTML   string   `help:"Write a report into this file, which needs no other to be looked at." name:"html" placeholder:"FILE"`
+	Expect []string `help:"Exit with 1 unless this holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
+	Audit  bool     `help:"Check that the limiter tells the truth in Retry-After, remaining and reset. Takes as long as the limiter says to wait."`
+	HTML   string   `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
 	JSON   bool     `help:"Print the result as JSON." name:"json"`
 	Quiet  bool     `help:"Print no progress."`
 }
 
 // Help is the detailed help.
 func (loadRequest) Help() string {
-	return "Sends requests at given times, whether others were answered or not, and measures latencies from the instant at which each was due. If it cannot send in time, it says so, and the measurement is invalid.\n\n" +
-		"Exit codes: 0 measured, and all that was expected holds; 1 something that was expected does not, the limiter says what is wrong, the measurement is invalid, or it was interrupted; 2 a mistake; 3 the target cannot be reached.\n\n" +
+	return "Sends requests on a fixed schedule, whether or not earlier ones were answered (open loop), and measures each latency from the scheduled instant. If it falls behind its schedule, it says so, and the measurement is invalid.\n\n" +
+		"Exit codes: 0 measured, and every --expect holds; 1 an --expect does not hold, the audit found a fault, the measurement is invalid, or it was interrupted; 2 a mistake; 3 the target cannot be reached.\n\n" +
 		"Examples:\n" +
 		"  headgate load --rate 200 --duration 30s http://127.0.0.1:8080/\n" +
 		"  headgate load --search --expect 'p95<200ms' --json http://127.0.0.1:8080/ > capacity.json\n" +

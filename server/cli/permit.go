@@ -21,23 +21,23 @@ import (
 // permit has the commands about permits that all processes share.
 type permit struct {
 	Run     permitRun     `cmd:"" help:"Hold a permit while a command runs."`
-	Holders permitHolders `cmd:"" help:"List who holds permits, and who waits for one."`
-	Revoke  permitRevoke  `cmd:"" help:"Forbid that a holder's permit is renewed."`
+	Holders permitHolders `cmd:"" help:"List who holds permits, and who is waiting for one."`
+	Revoke  permitRevoke  `cmd:"" help:"Stop a holder's permit from being renewed."`
 }
 
 // permitOf has the flags that name the permits in a store.
 type permitOf struct {
 	Config string   `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Keys   hashKeys `embed:""`
+	Keys   hashKeys `embed:"" group:"Hash keys"`
 	Rule   string   `help:"Name of a rule that has in_progress with shared: true." required:"" placeholder:"NAME"`
 	Key    string   `help:"Key that the rule counts under, as for check." placeholder:"KEY"`
 }
 
 // permitAt has the flags of commands that ask a server, or the store itself, about permits.
 type permitAt struct {
-	Remote         remote        `embed:""`
+	Remote         remote        `embed:"" group:"Server to ask"`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Store          string        `help:"Ask a store instead, with the rules of --config: redis://… or postgres://…, as for serve." placeholder:"URL" env:"HEADGATE_STORE"`
+	Store          string        `help:"Use a store directly instead of a server, with the rules of --config: redis://… or postgres://…, as for serve." placeholder:"URL" env:"HEADGATE_STORE"`
 	Of             permitOf      `embed:""`
 	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
 }
@@ -175,7 +175,7 @@ type permitHolders struct {
 
 // Help is the detailed help.
 func (permitHolders) Help() string {
-	return "Exit codes: 0 the list is printed, even if nobody is in it; 2 a mistake; 3 the server or store does not answer.\n\n" +
+	return "Exit codes: 0 the list was printed, even if it is empty; 2 a mistake; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate permit holders --rule report --key tenant7\n" +
 		"  headgate permit holders --config headgate.yaml --store redis://127.0.0.1:6379/0 --rule report --key tenant7"
@@ -278,14 +278,14 @@ func (p *permitHolders) Run(c *call) error {
 
 // permitRevoke is the command that revokes a permit.
 type permitRevoke struct {
-	Holder string   `arg:"" help:"The holder, as permit holders lists it."`
+	Holder string   `arg:"" help:"The holder, as listed by permit holders."`
 	At     permitAt `embed:""`
 }
 
 // Help is the detailed help.
 func (permitRevoke) Help() string {
-	return "The holder's permit is not renewed any more: its work is told to end, and the permit is free when the holder gives it back, or after the rule's ttl. " +
-		"A holder that waits leaves the line.\n\nExit codes: 0 revoked; 1 there is no such holder; 2 a mistake; 3 the server or store does not answer.\n\n" +
+	return "The holder's permit is no longer renewed: its work is told to stop, and the permit is free when the holder releases it, or after the rule's ttl. " +
+		"A waiting holder leaves the queue.\n\nExit codes: 0 revoked; 1 there is no such holder; 2 a mistake; 3 the server or store does not answer.\n\n" +
 		"Example:\n" +
 		"  headgate permit revoke --rule report --key tenant7 --admin-token-file admin.token worker-3/4711"
 }

@@ -22,12 +22,12 @@ import (
 
 // permitRun is the command that runs another program while it holds a permit.
 type permitRun struct {
-	Store      string        `help:"The store that processes share: redis://… or postgres://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
+	Store      string        `help:"The store that all processes share: redis://… or postgres://…, as for serve." placeholder:"URL" required:"" env:"HEADGATE_STORE"`
 	Of         permitOf      `embed:""`
 	Cost       int64         `help:"Permits to hold." default:"1"`
-	Grace      time.Duration `help:"How long the command may take to end after SIGTERM, when its permit is lost, before it gets SIGKILL." default:"10s"`
-	Foreground bool          `help:"Let the command read from the terminal. Signals then reach only the command, and not what it has started."`
-	Command    []string      `arg:"" help:"The command, behind --." placeholder:"COMMAND"`
+	Grace      time.Duration `help:"How long after SIGTERM the command gets SIGKILL, when its permit is lost." default:"10s"`
+	Foreground bool          `help:"Let the command read from the terminal. Signals then reach only the command, not the processes it has started."`
+	Command    []string      `arg:"" help:"The command, after --." placeholder:"COMMAND"`
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 
 // Help is the detailed help.
 func (permitRun) Help() string {
-	return "Waits for a permit as long as the rule says, runs the command, and gives the permit back when the command has ended. " +
-		"SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on. The command finds its fence in HEADGATE_PERMIT_EPOCH and HEADGATE_PERMIT_SLOTS. " +
+	return "Waits for a permit as long as the rule allows, runs the command, and releases the permit when the command ends. " +
+		"SIGINT, SIGTERM, SIGHUP and SIGQUIT are forwarded. The command's fence is in HEADGATE_PERMIT_EPOCH and HEADGATE_PERMIT_SLOTS. " +
 		"If the permit is lost, the command gets SIGTERM and, after --grace, SIGKILL.\n\n" +
 		"Exit codes: that of the command, or 128 plus the number of the signal that ended it; 1 there was no permit, or it was lost; 2 a mistake; 3 the store does not answer; 127 the command cannot be run.\n\n" +
 		"Example:\n" +

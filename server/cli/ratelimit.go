@@ -19,7 +19,7 @@ type ratelimit struct{}
 
 // Help is the detailed help.
 func (ratelimit) Help() string {
-	return "Reads the environment variables of envoyproxy/ratelimit, and serves as it would: its ports, its configuration from files or over xDS, its Redis, each descriptor charged by itself, GET /healthcheck. In the image it is /bin/ratelimit too, so that nothing but the image changes. Settings that cannot be followed end it with what to do instead.\n\n" +
+	return "Reads the environment variables of envoyproxy/ratelimit and serves as it would: the same ports, configuration from files or over xDS, Redis, each descriptor charged on its own, GET /healthcheck. The image also has it as /bin/ratelimit, so that only the image's name changes. If a setting is not supported, it exits and says what to use instead.\n\n" +
 		"Exit codes: those of headgate serve."
 }
 

@@ -25,9 +25,9 @@ const maxAnswer = 1 << 20
 // server's own certificate, which may be in the same environment.
 type remote struct {
 	Server  string `help:"Server to ask. Default: ${default_server}" placeholder:"URL" env:"HEADGATE_SERVER"`
-	TLSCA   string `name:"tls-ca" help:"File with the authorities, one of which must have signed the server's certificate. Without one, those of the system." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
-	TLSCert string `name:"tls-cert" help:"File with the certificate, in PEM form, to show to a server that asks for one." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CERT"`
-	TLSKey  string `name:"tls-key" help:"File with that certificate's key." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_KEY"`
+	TLSCA   string `name:"tls-ca" help:"PEM file with the certificate authorities for the server's certificate. Default: the system's." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
+	TLSCert string `name:"tls-cert" help:"PEM file with the client certificate, for a server that requires one." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CERT"`
+	TLSKey  string `name:"tls-key" help:"PEM file with that certificate's private key." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_KEY"`
 }
 
 func notURL() *failure {

@@ -21,11 +21,11 @@ import (
 
 // logs has the flags of every command that reads access logs.
 type logs struct {
-	Files    []string      `arg:"" name:"log" help:"Access logs, plain or compressed with gzip or zstd, or - for the standard input. Several are merged by time."`
-	Format   string        `help:"Format of the logs: auto, common, combined, json, caddy, envoy, traefik, alb or csv; or a log_format of nginx, Apache or Envoy as it stands in the configuration." default:"auto" placeholder:"FORMAT"`
-	Map      []string      `help:"Which field holds what: NAME is time, ip, user, method, path, request, host, status, duration, agent, or an entry of the descriptor such as api_key. FIELD is the log's name, with dots in nested JSON, or query:PARAMETER. May be given several times." placeholder:"NAME=FIELD" sep:"none"`
-	Trust    []string      `help:"Proxy that is believed about the client's address, where a log has a list of addresses: a prefix or an address. May be given several times." placeholder:"PREFIX"`
-	Slack    time.Duration `help:"How far lines may be out of order and still be sorted." default:"1m"`
+	Files    []string      `arg:"" name:"log" help:"Access logs, plain or compressed with gzip or zstd, or - for standard input. Several are merged by time."`
+	Format   string        `help:"Format of the logs: auto, common, combined, json, caddy, envoy, traefik, alb or csv; or a log format string of nginx, Apache or Envoy, as in the configuration." default:"auto" placeholder:"FORMAT"`
+	Map      []string      `help:"Maps a log field to a name. NAME is time, ip, user, method, path, request, host, status, duration, agent, or an entry of the descriptor such as api_key. FIELD is the field's name in the log, with dots in nested JSON, or query:PARAMETER. May be repeated." placeholder:"NAME=FIELD" sep:"none"`
+	Trust    []string      `help:"Proxy that is trusted to report the client's address, where a log has a list of addresses: a prefix or an address. May be repeated." placeholder:"PREFIX"`
+	Slack    time.Duration `help:"How far out of order lines may be and still be sorted." default:"1m"`
 	Quiet    bool          `help:"Print no progress."`
 	progress *progress
 }
@@ -95,23 +95,23 @@ func (l *logs) each(log *accesslog.Log, add func(*accesslog.Stretch)) error {
 type replayRequest struct {
 	Logs        logs          `embed:""`
 	Config      string        `help:"Policy file to try. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Against     string        `help:"Policy file in force, to compare with." placeholder:"FILE"`
-	Keys        hashKeys      `embed:""`
-	Client      string        `help:"Entry that tells clients apart in the report: ip, user or a mapped one. Without it, the first that a request has of api_key, user and ip." placeholder:"ENTRY"`
-	Warmup      time.Duration `help:"How long, from the first request on, requests fill the counters and are not counted." default:"0s"`
+	Against     string        `help:"Current policy file, to compare with." placeholder:"FILE"`
+	Keys        hashKeys      `embed:"" group:"Hash keys"`
+	Client      string        `help:"Entry that identifies a client in the report: ip, user or a mapped one. Default: the first of api_key, user and ip that a request has." placeholder:"ENTRY"`
+	Warmup      time.Duration `help:"Requests in this time from the first one fill the counters, but are left out of the report." default:"0s"`
 	Top         int64         `help:"How many clients to show." default:"20"`
-	Curve       int64         `help:"With how many requests to try lower and higher limits; 0 for none." default:"200000"`
-	Differences int64         `help:"With --against: how many requests that are decided otherwise to list." default:"100"`
-	Expect      []string      `help:"Exit with 1 unless it holds: denied<0.1%, newly_denied=0, denied[RULE]<5. May be given several times; all must hold." placeholder:"WHAT" sep:"none"`
-	Anonymize   bool          `help:"Show names that nobody can tell in place of clients, and no text of the log."`
-	HTML        string        `help:"Write a report into this file, which needs no other to be looked at." name:"html" placeholder:"FILE"`
+	Curve       int64         `help:"How many requests to try with lower and higher limits; 0 for none." default:"200000"`
+	Differences int64         `help:"With --against: how many of the requests decided differently to list." default:"100"`
+	Expect      []string      `help:"Exit with 1 unless this holds: denied<0.1%, newly_denied=0, denied[RULE]<5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
+	Anonymize   bool          `help:"Replace clients by made-up names, and show no text from the log."`
+	HTML        string        `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
 	JSON        bool          `help:"Print the result as JSON." name:"json"`
 }
 
 // Help is the detailed help.
 func (replayRequest) Help() string {
-	return "Decides every request of the logs by the rules, with the code that a server decides with and the clock of the log, and says who would have been denied, by what and when.\n\n" +
-		"Exit codes: 0 replayed, and all that was expected holds; 1 something that was expected does not; 2 a mistake, such as a log that cannot be understood; 3 a log cannot be read.\n\n" +
+	return "Decides every request in the logs by the rules, with the same code as a server and the log's clock, and reports who would have been denied, by which limit and when.\n\n" +
+		"Exit codes: 0 replayed, and every --expect holds; 1 an --expect does not hold; 2 a mistake, such as a log that cannot be understood; 3 a log cannot be read.\n\n" +
 		"Examples:\n" +
 		"  headgate replay --config proposed.yaml access.log\n" +
 		"  headgate replay --config proposed.yaml --against current.yaml --html report.html access.log access.log.*.gz\n" +

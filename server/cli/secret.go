@@ -10,10 +10,10 @@ import (
 
 // hashKeys has the flags of every command that reads policies.
 type hashKeys struct {
-	HashKey        string `help:"Key under which API keys and tokens are hashed before they are counted: 16 bytes or more, the same on all servers that share a store. Safer in a file or in the environment than here." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
+	HashKey        string `help:"Key for hashing API keys and tokens before they are stored: 16 bytes or more, the same on all servers that share a store. Better kept in a file or in the environment." placeholder:"KEY" env:"HEADGATE_HASH_KEY"`
 	HashKeyFile    string `help:"File with the hash key." placeholder:"FILE" env:"HEADGATE_HASH_KEY_FILE"`
-	OldHashKey     string `help:"Hash key before, while it is being changed on one server after the other, or none if there was none." placeholder:"KEY" env:"HEADGATE_OLD_HASH_KEY"`
-	OldHashKeyFile string `help:"File with the hash key before." placeholder:"FILE" env:"HEADGATE_OLD_HASH_KEY_FILE"`
+	OldHashKey     string `help:"Previous hash key, during a rolling change of the key; none if there was none." placeholder:"KEY" env:"HEADGATE_OLD_HASH_KEY"`
+	OldHashKeyFile string `help:"File with the previous hash key." placeholder:"FILE" env:"HEADGATE_OLD_HASH_KEY_FILE"`
 }
 
 // read returns the hash key and the previous one; "" means none.

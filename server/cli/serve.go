@@ -14,27 +14,27 @@ import (
 
 // serve is the command that serves.
 type serve struct {
-	service `embed:""`
+	service `embed:"" group:"Service"`
 
-	EnvoyConfig    string        `name:"envoy-config" help:"Directory with a configuration of envoyproxy/ratelimit, which is then the policy: all of its files that end in .yaml, each with a domain." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
+	EnvoyConfig    string        `name:"envoy-config" help:"Directory with an envoyproxy/ratelimit configuration to use as the policy: all files ending in .yaml." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	XDS            xdsFlags      `embed:"" prefix:"xds-"`
 	LikeRatelimit  bool          `name:"like-ratelimit" hidden:""`
-	EnvoyEach      bool          `name:"envoy-independent" help:"Charge each descriptor of a request from Envoy by itself, as envoyproxy/ratelimit does, rather than all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
-	Listen         string        `help:"Address to serve on; port 0 takes a free one. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
-	GRPCListen     string        `name:"grpc-listen" help:"Address to serve gRPC on. Without one, gRPC is not served." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
-	GRPCAge        time.Duration `name:"grpc-connection-age" help:"How long a gRPC connection may last before its client is told to make another one, so that balancers spread callers anew. 0s is for as long as the server." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE"`
-	GRPCGrace      time.Duration `name:"grpc-connection-grace" help:"How long the calls of such a connection have to end before it is closed. 0s is for as long as they like." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE"`
-	GRPCStore      bool          `name:"grpc-store" help:"Let callers of gRPC bring their own rules, as they would to a Redis server: for the Go library's client." env:"HEADGATE_GRPC_STORE"`
-	GRPCStoreToken string        `name:"grpc-store-token-file" help:"File with the token that such callers must show; the token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without one, anybody may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
-	RESPListen     string        `name:"resp-listen" help:"Address to serve Redis's protocol on. Without one, it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
-	RESPTokenFile  string        `name:"resp-token-file" help:"File with the token that Redis clients must show as their password; the token itself may be in HEADGATE_RESP_TOKEN instead. Without one, anybody may ask." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
-	OnStoreError   string        `name:"on-store-error" help:"What becomes of requests while such a store does not answer, for rules that do not say it: allow, deny or local (this server's share of the limits). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
-	Headers        string        `help:"Headers of denials with ?status=true, and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	EnvoyEach      bool          `name:"envoy-independent" help:"Charge each descriptor of an Envoy request on its own, as envoyproxy/ratelimit does, instead of all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
+	Listen         string        `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	GRPCListen     string        `name:"grpc-listen" help:"Address to serve gRPC on. Empty means no gRPC." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
+	GRPCAge        time.Duration `name:"grpc-connection-age" help:"Maximum age of a gRPC connection. Then its client is told to reconnect, so that load balancers spread callers again. 0s means no maximum." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE"`
+	GRPCGrace      time.Duration `name:"grpc-connection-grace" help:"How long calls on a connection that has reached that age may take to finish. 0s means no limit." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE"`
+	GRPCStore      bool          `name:"grpc-store" help:"Let gRPC callers send their own rules and use this server as their store: for the Go client library." env:"HEADGATE_GRPC_STORE"`
+	GRPCStoreToken string        `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
+	RESPListen     string        `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
+	RESPTokenFile  string        `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
+	OnStoreError   string        `name:"on-store-error" help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this server's share of the limits (local). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
+	Headers        string        `help:"Rate limit headers, of denials with ?status=true and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
 }
 
 // Help is the detailed help.
 func (serve) Help() string {
-	return "Serves until SIGINT or SIGTERM, then ends what is in flight; a second signal ends it at once. A change of the policy file takes effect within about a second; SIGHUP has it read at once. A file with mistakes changes nothing.\n\n" +
+	return "Serves until SIGINT or SIGTERM, then finishes the requests in flight; a second signal stops it at once. A change to the policy file takes effect within about a second; SIGHUP reloads it at once. A file with mistakes is rejected, and the current policy stays.\n\n" +
 		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or the policy file has mistakes; 3 if the store does not answer or the address is taken.\n\n" +
 		"Examples:\n" +
 		"  headgate serve\n" +

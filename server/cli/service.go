@@ -19,31 +19,31 @@ import (
 // service has the flags of every command that serves.
 type service struct {
 	Config          string        `help:"Policy file. Without one, a sample policy is served." placeholder:"FILE" env:"HEADGATE_CONFIG"`
-	Candidate       string        `help:"Policy file that is tried beside the one in force: every decision is compared with what it would be by this one, and headgate candidate shows where they differ." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
-	TLSCert         string        `name:"tls-cert" help:"File with the certificate, in PEM form, that all addresses are served with. It is read again when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
-	TLSKey          string        `name:"tls-key" help:"File with the certificate's key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
-	TLSClientCA     string        `name:"tls-client-ca" help:"File with the authorities, one of which must have signed the certificate of each client." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
-	TLSClientName   string        `name:"tls-client-name" help:"Name that the certificate of each client must be for: a DNS name, an address or a URI. Any, if left out." placeholder:"NAME" env:"HEADGATE_TLS_CLIENT_NAME"`
-	Store           string        `help:"Where counters are kept: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. A password is safer in a file or the environment than here. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
+	Candidate       string        `help:"Policy file to compare with the current one. Each request is also decided by this file, without effect; headgate candidate shows the differences." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
+	TLSCert         string        `name:"tls-cert" help:"PEM file with the server's certificate, for all addresses. It is reloaded when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
+	TLSKey          string        `name:"tls-key" help:"PEM file with the certificate's private key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
+	TLSClientCA     string        `name:"tls-client-ca" help:"PEM file with certificate authorities. Each client must present a certificate signed by one of them." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
+	TLSClientName   string        `name:"tls-client-name" help:"DNS name, IP address or URI that each client certificate must contain. By default, any." placeholder:"NAME" env:"HEADGATE_TLS_CLIENT_NAME"`
+	Store           string        `help:"Where to keep counters: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. Passwords on the command line are visible to other users of the machine: use the environment or the URL's password_file. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
 	StoreTimeout    time.Duration `help:"Deadline of each call to a store across a network; 0s is what its URL says, or 15ms for Redis, 100ms for PostgreSQL and 50ms for memcached." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
-	DenyCache       string        `help:"Whether a key that such a store has denied is denied from memory until its time comes, for rules that do not say it: on or off. Default: ${default}" type:"choice" of:"on off" default:"off" env:"HEADGATE_DENY_CACHE"`
-	Learn           time.Duration `help:"For how long after the store has lost its data this server's share of each limit is enforced as well. 0s is never." default:"0s" env:"HEADGATE_LEARN"`
-	Memory          int64         `help:"Bound on the counters in memory, in MiB: those of the memory store, or of rules that are counted locally. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
-	Keys            hashKeys      `embed:""`
-	AdminTokenFile  string        `help:"File with the admin token, which callers must show to reload the policy, to see keys and holders of permits, and to revoke permits; the token itself may be in HEADGATE_ADMIN_TOKEN instead. Without one, nobody may do so." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Insight         bool          `help:"Know which keys use each rule most, which are denied and why, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
-	Peer            []string      `help:"URL of the HTTP API of another instance, whose insight is shown with that of this one; needs the admin token, which all instances share. A host name with several addresses stands for an instance at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
-	Consumer        []string      `help:"URL of the Prometheus metrics of a program that consumes Kafka or RabbitMQ with Headgate, to be shown on the page Flow of the dashboard. A host name with several addresses stands for a program at each of them. May be given several times." placeholder:"URL" sep:"none" env:"HEADGATE_CONSUMER"`
-	PeerCA          string        `name:"peer-ca" help:"File with the authorities, in PEM form, that have signed the certificates of peers and consumers with https:// URLs. Those that the host trusts if left out." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
-	DashboardListen string        `help:"Address to serve the dashboard on, to people who show the admin token. Without a token it has to be a loopback address. Without an address there is no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
-	DashboardHost   []string      `help:"Name by which browsers ask for the dashboard, beside localhost and addresses. May be given several times." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
-	OTLP            string        `name:"otlp" help:"URL of a collector of OpenTelemetry, such as http://127.0.0.1:4318/v1/traces, that traces are sent to. Which requests are traced is said by OTEL_TRACES_SAMPLER in the environment." placeholder:"URL" env:"HEADGATE_OTLP"`
-	Instance        string        `help:"What to call this instance where several are shown. The host's name if left out." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
+	DenyCache       string        `help:"Default of deny_cache for rules that do not set it: on answers a denied key from memory until its retry time, without asking the store. Default: ${default}" type:"choice" of:"on off" default:"off" env:"HEADGATE_DENY_CACHE"`
+	Learn           time.Duration `help:"After the store has lost its data, also enforce this server's share of each limit for this long. 0s turns it off." default:"0s" env:"HEADGATE_LEARN"`
+	Memory          int64         `help:"Memory limit for counters in this process, in MiB: those of the memory store, or of local shares. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
+	Keys            hashKeys      `embed:"" group:"Hash keys"`
+	AdminTokenFile  string        `help:"File with the admin token. Callers need it to reload the policy, to see keys and permit holders, and to revoke permits. The token itself may be in HEADGATE_ADMIN_TOKEN instead. Without a token, these calls are refused." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
+	Insight         bool          `help:"Track the heaviest keys of each rule and recent denials, in bounded memory. On by default." default:"true" negatable:"" env:"HEADGATE_INSIGHT"`
+	Peer            []string      `help:"URL of the HTTP API of another instance, to be included in the dashboard and in headgate top. All instances must have the same admin token. A host name with several addresses means an instance at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
+	Consumer        []string      `help:"URL of the Prometheus metrics of a Kafka or RabbitMQ consumer that uses Headgate, to be shown on the dashboard's Flow page. A host name with several addresses means a consumer at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_CONSUMER"`
+	PeerCA          string        `name:"peer-ca" help:"PEM file with the certificate authorities for peers and consumers with https:// URLs. Default: the system's." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
+	DashboardListen string        `help:"Address of the dashboard. People sign in with the admin token; without a token, the address must be a loopback address. Empty means no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
+	DashboardHost   []string      `help:"Host name under which browsers may open the dashboard, in addition to localhost and IP addresses. May be repeated." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
+	OTLP            string        `name:"otlp" help:"URL of an OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318/v1/traces. The environment variable OTEL_TRACES_SAMPLER selects which requests are traced." placeholder:"URL" env:"HEADGATE_OTLP"`
+	Instance        string        `help:"Name of this instance where several are shown. Default: the host name." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
 	AccessLog       bool          `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
-	DenialLog       bool          `help:"Log denials: one a second at most for each key and rule, with how many there were." env:"HEADGATE_DENIAL_LOG"`
+	DenialLog       bool          `help:"Log denials, at most one line a second for each key and rule, with a count." env:"HEADGATE_DENIAL_LOG"`
 	LogFormat       string        `help:"Format of the log: text or json." type:"choice" of:"text json" default:"text" env:"HEADGATE_LOG_FORMAT"`
-	DrainDelay      time.Duration `help:"How long /readyz says no before the listener closes at shutdown, so that balancers look elsewhere." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
-	ShutdownTimeout time.Duration `help:"How long requests in flight may take to end at shutdown." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
+	DrainDelay      time.Duration `help:"At shutdown, how long /readyz fails before the listener closes, so that load balancers notice." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
+	ShutdownTimeout time.Duration `help:"At shutdown, how long requests in flight may take to finish." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
 }
 
 // logger returns the logger of the service.

@@ -17,14 +17,14 @@ type tailReport struct {
 	insightFlags `embed:""`
 
 	Rule   string `help:"Only denials by this rule." placeholder:"NAME"`
-	Last   int    `help:"How many of the last denials to begin with: 1 to 500. Default: ${default}" placeholder:"N" default:"10"`
-	Follow bool   `help:"Go on as denials happen, until interrupted. On by default." default:"true" negatable:""`
+	Last   int    `help:"How many recent denials to show first: 1 to 500. Default: ${default}" placeholder:"N" default:"10"`
+	Follow bool   `help:"Keep printing new denials until interrupted. On by default." default:"true" negatable:""`
 }
 
 // Help is the detailed help.
 func (tailReport) Help() string {
-	return "Shows denials as they happen, and the reason of each: which key, by which limit of which rule, what was left and when the request would fit. A key that a rule denies many times a second is shown once a second, with the number of its denials.\n\n" +
-		"With --json, each denial is a line.\n\n" +
+	return "Shows each denial as it happens: the key, the rule and limit that denied, what was left, and when the request would fit. If a rule denies a key many times a second, it is shown once a second, with a count.\n\n" +
+		"With --json, each denial is one line.\n\n" +
 		"Exit codes: 0 after an interrupt; 1 nothing is known; 2 a mistake, such as another token; 3 the server does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate tail\n" +

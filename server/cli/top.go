@@ -18,7 +18,7 @@ import (
 
 // insightFlags are the flags of commands that show what a server knows about keys.
 type insightFlags struct {
-	Remote         remote        `embed:""`
+	Remote         remote        `embed:"" group:"Server to ask"`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Timeout        time.Duration `help:"How long to wait for an answer." default:"5s"`
 	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
@@ -120,15 +120,15 @@ const maxInsight = 16 << 20
 type topReport struct {
 	insightFlags `embed:""`
 
-	Rule  string        `arg:"" optional:"" help:"Rule whose keys to show. Without one, the rules are shown."`
+	Rule  string        `arg:"" optional:"" help:"Show the keys of this rule. Without it, rules are shown."`
 	Range time.Duration `help:"How far to look back: 1m to 2h." default:"10m"`
 	Limit int           `help:"How many rules or keys to show at most: 1 to 500. Default: ${default}" placeholder:"N" default:"20"`
-	Watch time.Duration `help:"Show it anew so often, until interrupted. 0s is once." default:"0s"`
+	Watch time.Duration `help:"Refresh at this interval until interrupted. 0s prints once." default:"0s"`
 }
 
 // Help is the detailed help.
 func (topReport) Help() string {
-	return "Shows the rules that deny most or, of one rule, the keys that use it most and are denied most. Counts of keys may be too high by what stands behind ±, and never too low.\n\n" +
+	return "Shows the rules that deny most or, for one rule, the keys that use it most and are denied most. A key's count is never too low; it may be too high by at most the number after ±.\n\n" +
 		"Exit codes: 0 shown; 1 nothing is known; 2 a mistake, such as another token; 3 the server does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate top\n" +

@@ -8,7 +8,7 @@ import (
 
 // version is the command that says which build this is.
 type version struct {
-	JSON bool `help:"Print for programs." name:"json"`
+	JSON bool `help:"Print JSON." name:"json"`
 }
 
 // build describes the running program.

@@ -10,13 +10,13 @@ import (
 
 // commands is the page of the program's commands and flags, which the program writes itself.
 func commands(root string) ([]byte, error) {
-	cmd := exec.Command("go", "run", "-buildvcs=false", "./cmd/headgate", "man", "--format", "markdown")
+	cmd := exec.Command("go", "run", "-buildvcs=false", "./cmd/headgate", "reference")
 	cmd.Dir = filepath.Join(root, "server")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	page, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("headgate man: %w\n%s", err, stderr.Bytes())
+		return nil, fmt.Errorf("headgate reference: %w\n%s", err, stderr.Bytes())
 	}
 	return narrow(page), nil
 }
