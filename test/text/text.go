@@ -57,6 +57,8 @@ func Find(root fs.FS) ([]string, error) {
 		switch {
 		case err != nil:
 			return err
+		case e.Name() == ".git" && !e.IsDir():
+			return nil // a worktree of git has a file there, with a path
 		case e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules" || path == "bin"):
 			return fs.SkipDir
 		case !e.Type().IsRegular():
