@@ -58,9 +58,20 @@ func TestLinksOfLint(t *testing.T) {
 func TestCommandsThatPagesShow(t *testing.T) {
 	flags := make(map[string]map[string]bool) // by command
 	flag := regexp.MustCompile(`--[a-z][a-z0-9-]*`)
-	for section := range strings.SplitSeq(text(t, "reference/commands.md"), "\n## headgate ") {
+	page, groups, _ := strings.Cut(text(t, "reference/commands.md"), "\n## Flags: ")
+	common := make(map[string]string) // the sections of flags that commands share, by name
+	for section := range strings.SplitSeq(groups, "\n## Flags: ") {
+		name, rest, _ := strings.Cut(section, "\n")
+		common["["+name+"]"] = rest
+	}
+	for section := range strings.SplitSeq(page, "\n## headgate ") {
 		command, rest, _ := strings.Cut(section, "\n")
 		flags[command] = map[string]bool{"--help": true}
+		for group, its := range common {
+			if strings.Contains(rest, group) {
+				rest += its
+			}
+		}
 		for _, name := range flag.FindAllString(rest, -1) {
 			flags[command][name] = true
 		}
