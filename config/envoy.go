@@ -34,7 +34,7 @@ func EnvoyFiles(dir string) ([]string, error) {
 }
 
 // ReadEnvoy reads the configuration of envoyproxy/ratelimit in a directory, a domain
-// in each file; files of one domain are read as one. The Set of what is loaded has a direct rule for each limit,
+// in each document of each file; those of one domain are read as one. The Set of what is loaded has a direct rule for each limit,
 // and Nested leads to them. If a file is wrong, the error is an [*Error] with the
 // mistakes of all files; if one cannot be read, it wraps that of package os.
 func ReadEnvoy(dir string, opts ...policy.Option) (Loaded, error) {
@@ -122,8 +122,8 @@ func readEnvoy(dir string, loaded *Loaded) ([]nested.Domain, error) {
 		}
 		addPart(sum, data)
 		m := mistakes{file: name}
-		if d, ok := parseEnvoy(&m, data); ok {
-			domains = append(domains, d)
+		if all, ok := parseEnvoy(&m, data); ok {
+			domains = append(domains, all...)
 		}
 		var found *Error
 		if errors.As(m.err(), &found) {

@@ -17,20 +17,24 @@ import (
 // entries as a descriptor may have.
 const envoyDepth = 64
 
-// parseEnvoy reads one file.
-func parseEnvoy(m *mistakes, data []byte) (nested.Domain, bool) {
-	root := parse(m, data, envoyDepth)
-	if root == nil {
-		return nested.Domain{}, false
+// envoyDocuments is how many documents a file may have.
+const envoyDocuments = 1000
+
+// parseEnvoy reads one file, a domain in each of its documents, and reports whether it has no mistake.
+func parseEnvoy(m *mistakes, data []byte) (domains []nested.Domain, ok bool) {
+	for _, root := range parseAll(m, data, envoyDepth, envoyDocuments) {
+		d, _ := envoyDomain(m.file).read(&reader{m}, "the file", root)
+		d.Pos = policy.Position{File: m.file, Line: root.at.line, Column: root.at.column}
+		domains = append(domains, d)
 	}
-	d, ok := envoyDomain(m.file).read(&reader{m}, "the file", root)
-	d.Pos = policy.Position{File: m.file, Line: root.at.line, Column: root.at.column}
-	return d, ok && m.list == nil
+	return domains, m.list == nil
 }
 
 // envoyDomain has the fields of a file.
 func envoyDomain(file string) value[nested.Domain] {
 	return object("a configuration", []field[nested.Domain]{
+		// Envoy Gateway's name for the whole. Nobody else reads it.
+		to("name", "a name for people", orNothing(scalarText()), func(*nested.Domain, *node, string) {}),
 		required(to("domain", "the domain that requests name", someText(), func(into *nested.Domain, _ *node, v string) { into.Name = v })),
 		to("descriptors", "the descriptors, and the limits of those that end here", envoyNodes(file),
 			func(into *nested.Domain, _ *node, v []nested.Node) { into.Nodes = v }),

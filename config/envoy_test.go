@@ -144,7 +144,7 @@ func TestEnvoyDepth(t *testing.T) {
 		return strings.ReplaceAll(b.String(), "\n    descriptors", "\n    descriptors")
 	}
 	m := &mistakes{file: "deep.yaml"}
-	if d, ok := parseEnvoy(m, []byte(nest(30))); !ok || len(d.Nodes) != 1 {
+	if d, ok := parseEnvoy(m, []byte(nest(30))); !ok || len(d[0].Nodes) != 1 {
 		t.Errorf("30 levels: %v", m.err())
 	}
 	m = &mistakes{file: "deep.yaml"}
@@ -169,14 +169,13 @@ func FuzzEnvoy(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &mistakes{file: "f.yaml"}
-		domain, ok := parseEnvoy(m, data)
+		domains, ok := parseEnvoy(m, data)
 		if ok != (m.err() == nil) {
 			t.Fatalf("it could be read: %t, and the mistakes are %v", ok, m.err())
 		}
 		if !ok {
 			return
 		}
-		domains := []nested.Domain{domain}
 		_, set, err := nested.New(domains)
 		if err != nil {
 			if err := envoyError("dir", err); err == nil {

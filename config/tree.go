@@ -78,10 +78,20 @@ type pair struct {
 	value *node
 }
 
-// parse reads YAML whose values stand at most depth deep in each other, between
+// parse reads a document of YAML whose values stand at most depth deep in each other, between
 // brackets maxDepth at most. It returns nil if there is nothing to be loaded,
 // having added to the mistakes.
 func parse(m *mistakes, data []byte, depth int) *node {
+	all := parseAll(m, data, depth, 1)
+	if all == nil {
+		return nil
+	}
+	return all[0]
+}
+
+// parseAll reads up to most documents, of which those that are empty do not count. A file without
+// any is an empty one.
+func parseAll(m *mistakes, data []byte, depth, most int) []*node {
 	if len(data) > MaxBytes {
 		m.add(place{}, "the file has %d bytes, must have at most %d; split the policy", len(data), MaxBytes)
 		return nil
@@ -97,7 +107,7 @@ func parse(m *mistakes, data []byte, depth int) *node {
 		m.add(place{line, 1}, "more than %d blank lines follow each other; take some out", maxBlank)
 		return nil
 	}
-	file, err := parseYAML(m, source)
+	docs, err := parseYAML(m, source, most)
 	if err != nil {
 		var syntax *yaml.SyntaxError
 		if errors.As(err, &syntax) && syntax.Token != nil && syntax.Token.Position != nil {
@@ -111,33 +121,43 @@ func parse(m *mistakes, data []byte, depth int) *node {
 		}
 		return nil
 	}
-	if file == nil {
+	if docs == nil {
 		return nil
 	}
-	var body ast.Node
-	for _, doc := range file.Docs {
-		if doc.Body == nil {
-			continue
-		}
-		if body != nil {
+	var roots []*node
+	size := 0
+	for _, doc := range docs {
+		if len(roots) == most {
 			at := doc.Body.GetToken()
 			if doc.Start != nil {
 				at = doc.Start
 			}
-			m.add(placeOf(at), "there is a second document; keep one policy in one file, without ---")
+			m.add(placeOf(at), "%s", tooMany(most))
 			return nil
 		}
-		body = doc.Body
+		// Anchors are those of a document.
+		b := builder{mistakes: m, depth: depth, anchors: make(map[string]*node)}
+		root := b.build(doc.Body, 1)
+		if b.failed {
+			return nil
+		}
+		if size += root.size; size > maxNodes {
+			m.add(root.at, "with its aliases written out this file has more than %d values", maxNodes)
+			return nil
+		}
+		roots = append(roots, root)
 	}
-	if body == nil {
-		return &node{kind: empty, at: place{1, 1}}
+	if roots == nil {
+		return []*node{{kind: empty, at: place{1, 1}}}
 	}
-	b := builder{mistakes: m, depth: depth, anchors: make(map[string]*node)}
-	root := b.build(body, 1)
-	if b.failed {
-		return nil
+	return roots
+}
+
+func tooMany(documents int) string {
+	if documents > 1 {
+		return fmt.Sprintf("there are more than %d documents; split the file", documents)
 	}
-	return root
+	return "there is a second document; keep one policy in one file, without ---"
 }
 
 // invalidText says where and why the data is no text that YAML allows, or "".
@@ -175,25 +195,43 @@ func blankLines(source string) int {
 	return 0
 }
 
-// parseYAML calls the YAML library. A panic in it, which a file should not be
-// able to cause, becomes an error. It returns nil and no error if bounds refuse
-// the file.
-func parseYAML(m *mistakes, data string) (file *ast.File, err error) {
+// parseYAML calls the YAML library, once for each document: given all of them, it leaves out what
+// follows an empty one. A panic in it, which a file should not be
+// able to cause, becomes an error. It returns the documents that are not empty, and nil and no error
+// if bounds refuse the file.
+func parseYAML(m *mistakes, data string, most int) (docs []*ast.DocumentNode, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			file, err = nil, fmt.Errorf("the parser gave up: %v", r)
+			docs, err = nil, fmt.Errorf("the parser gave up: %v", r)
 		}
 	}()
 	tokens := lexer.Tokenize(data)
-	if !bounded(m, tokens) {
+	if !bounded(m, tokens, most) {
 		return nil, nil
 	}
-	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	docs = []*ast.DocumentNode{}
+	for len(tokens) > 0 {
+		end := 1
+		for end < len(tokens) && tokens[end].Type != token.DocumentHeaderType {
+			end++
+		}
+		file, err := parser.Parse(tokens[:end], 0, parser.AllowDuplicateMapKey())
+		if err != nil {
+			return nil, err
+		}
+		for _, doc := range file.Docs {
+			if doc.Body != nil {
+				docs = append(docs, doc)
+			}
+		}
+		tokens = tokens[end:]
+	}
+	return docs, nil
 }
 
 // bounded refuses, before the recursive parser sees them, files that would take
 // it too deep or too long.
-func bounded(m *mistakes, tokens token.Tokens) bool {
+func bounded(m *mistakes, tokens token.Tokens, most int) bool {
 	line, entries := 0, 0 // how many lists begin in the line
 	documents := 0
 	var flow []int              // the commas in each bracket that is open
@@ -237,9 +275,11 @@ func bounded(m *mistakes, tokens token.Tokens) bool {
 				return refuse(tokens[i-1], "this mapping has more than %d fields", maxFields)
 			}
 		case token.DocumentHeaderType, token.DocumentEndType:
-			if documents++; documents > 2 {
-				return refuse(t, "there is a second document; keep one policy in one file, without ---")
+			if documents++; documents > 2*most {
+				return refuse(t, "%s", tooMany(most))
 			}
+			clear(fields)
+			clear(items)
 		case token.TagType:
 			return refuse(t, "tags such as %s are not supported; leave it out", t.Value)
 		case token.MappingKeyType:
