@@ -27,8 +27,8 @@ import (
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
-// App is the service, ready to serve: its policy is loaded, its store answers, and its addresses
-// are bound. Make one with [New]. End it with Serve or Close.
+// App is the service, ready to serve: its policy is loaded, and its addresses are bound. Its store
+// answers, or is waited for while the service says that it is not ready. Make one with [New]. End it with Serve or Close.
 type App struct {
 	settings Settings
 	source   *source
@@ -44,6 +44,7 @@ type App struct {
 	keeper       *inprogress.Keeper
 	permits      *decide.Permits // for callers in other processes
 	reserve      reserve
+	ratelimit    *ratelimitMetrics // nil if they are not wanted
 	requests     *requests
 	limits       *limits
 	insights     *insights           // nil if they are not wanted
@@ -94,7 +95,9 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 			return nil, err
 		}
 	}
-	if a.store, err = openStore(ctx, s, a.nodes.Observe); err != nil {
+	if a.store, err = s.openStore(func(b *backend) (closer, error) {
+		return b.openLate(ctx, s.Store, backendOptions{timeout: s.StoreTimeout, observer: a.nodes.Observe}, s.Logger)
+	}); err != nil {
 		if a.xds != nil {
 			a.xds.close()
 		}
@@ -144,12 +147,15 @@ func (a *App) openDoors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Measure: newMeasured(registry).add, RefusedReport: (&warned{logger: a.settings.Logger}).refusedReport})
+	envoy := envoyrls.New(a.seen(decider, "envoy"), envoyrls.Options{Dialect: dialect, Independent: a.settings.EnvoyIndependent, Hit: a.hits(registry), RefusedReport: (&warned{logger: a.settings.Logger}).refusedReport})
 	s, err := a.newHTTP(decider, envoy, registry)
 	if err != nil {
 		return err
 	}
 	a.add("http", a.settings.Listen, s)
+	if a.ratelimit != nil {
+		a.add("metrics", a.settings.Ratelimit.MetricsListen, &http.Server{Handler: a.ratelimit.served, ReadTimeout: a.settings.readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout})
+	}
 	if a.settings.Gateway != nil {
 		if err := a.openGateway(ctx, a.seen(decider, "gateway"), registry); err != nil {
 			return err
@@ -170,7 +176,7 @@ func (a *App) openDoors(ctx context.Context) error {
 			grpcapi.NewPermits(a.permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
 			a.newGRPCStore(store, recorder, registry),
 		}
-		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newReady(), services...))
+		a.add("grpc", a.settings.GRPCListen, a.newGRPC(a.newHealthy(), services...))
 	}
 	return a.bind(ctx)
 }

@@ -400,7 +400,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	defer conn.Close()
 	closed := conn.LocalAddr().String()
 	url := "redis://user:geheim@" + closed + "/0"
-	_, err = New(t.Context(), Settings{Listen: "127.0.0.1:0", Store: url})
+	_, err = OpenStore(t.Context(), Settings{Store: url})
 	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, headgate.ErrUnavailable) || strings.Contains(err.Error(), "geheim") || !strings.Contains(err.Error(), closed) {
 		t.Errorf("a store that is not there: %v", err)
 	}

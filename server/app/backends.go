@@ -17,7 +17,9 @@ type backend struct {
 	check   func(url string) error
 	// describe leaves out what may be secret.
 	describe func(url string) string
-	open     func(ctx context.Context, url string, o backendOptions) (closer, error)
+	// shares says that its stores have reservations, permits and messages too.
+	shares bool
+	open   func(ctx context.Context, url string, o backendOptions) (closer, error)
 }
 
 // backendOptions are the options for opening a store of any kind. If the timeout is zero, the URL's
@@ -39,21 +41,21 @@ func backends() []backend {
 	return []backend{
 		{
 			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
-			redis.CheckURL, redis.DescribeURL,
+			redis.CheckURL, redis.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return redis.Open(ctx, url, timed(o, redis.Timeout, redis.Part(o.part), redis.Observe(o.observer))...)
 			},
 		},
 		{
 			[]string{"postgres", "postgresql"},
-			postgres.CheckURL, postgres.DescribeURL,
+			postgres.CheckURL, postgres.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return postgres.Open(ctx, url, timed(o, postgres.Timeout, postgres.Part(o.part))...)
 			},
 		},
 		{
 			[]string{"memcached"},
-			memcached.CheckURL, memcached.DescribeURL,
+			memcached.CheckURL, memcached.DescribeURL, false,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return memcached.Open(ctx, url, timed(o, memcached.Timeout, memcached.Part(o.part))...)
 			},

@@ -85,7 +85,7 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 		t.crowded = func() uint64 { return store.Stats().Shared }
 		return nil
 	}
-	store, err := backendOf(s.Store).open(ctx, s.Store, backendOptions{timeout: max(s.StoreTimeout, candidateTimeout), part: candidatePart})
+	store, err := backendOf(s.Store).openLate(ctx, s.Store, backendOptions{timeout: max(s.StoreTimeout, candidateTimeout), part: candidatePart}, t.source.logger)
 	if err != nil {
 		return &unavailable{"the store " + describeStore(s.Store) + " cannot be used for the candidate", err}
 	}

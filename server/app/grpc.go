@@ -46,7 +46,7 @@ const (
 // newGRPC makes the gRPC server with the services that are registered, health
 // and reflection. Each service is one line where openDoors calls this.
 func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.ServiceRegistrar)) *grpcServer {
-	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog}
+	observe := &grpcObserver{logger: a.settings.Logger, accessLog: a.settings.AccessLog, metrics: a.ratelimit}
 	bound := &grpcBound{most: a.settings.readTimeout + cmp.Or(a.settings.StoreTimeout, time.Second), calls: make(map[string]bool)}
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(bound.begin),
@@ -152,12 +152,17 @@ func (b *grpcBound) begin(ctx context.Context, info *tap.Info) (context.Context,
 type grpcObserver struct {
 	logger    *slog.Logger
 	accessLog bool
+	metrics   *ratelimitMetrics // or nil
 }
 
 func (o *grpcObserver) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
 	defer o.recovered(ctx, info.FullMethod, &err)
 	if o.accessLog {
 		defer o.log(ctx, info.FullMethod, time.Now(), &err)
+	}
+	if o.metrics != nil {
+		began := time.Now()
+		defer func() { o.metrics.called(info.FullMethod, began, err) }()
 	}
 	return handler(ctx, request)
 }

@@ -33,6 +33,16 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 		return nil, err
 	}
 	logger := a.settings.Logger
+	metrics := a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)}))
+	if a.ratelimit != nil {
+		a.ratelimit.served = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != a.settings.Ratelimit.MetricsPath {
+				http.NotFound(w, r)
+				return
+			}
+			metrics.ServeHTTP(w, r)
+		})
+	}
 	api := httpapi.New(a.seen(decider, "http"), httpapi.Options{
 		Ready:  a.newReady(),
 		Detail: a.detail,
@@ -45,7 +55,7 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 			return now, result == changed, nil
 		}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
 		Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
-		Metrics:   a.limits.fresh(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError)})),
+		Metrics:   metrics,
 		Dialect:   dialect,
 		Permits:   a.permits,
 		Logger:    logger,
@@ -60,15 +70,15 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
-	if a.settings.LikeRatelimit {
-		s.Handler = likeRatelimit(s.Handler, envoy)
+	if a.settings.Ratelimit != nil {
+		s.Handler = likeRatelimit(s.Handler, envoy, a.newHealthy())
 	}
 	if a.certificates != nil {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "headgate_tls_certificate_expiry_timestamp_seconds",
 			Help: "When the certificate in force expires, in seconds since 1970.",
 		}, a.certificates.notAfter))
-		if a.settings.LikeRatelimit {
+		if a.settings.Ratelimit != nil {
 			return s, nil
 		}
 		s.TLSConfig = a.certificates.config()
@@ -78,22 +88,6 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 		return keepalive.New(s, httpapi.Instant), nil
 	}
 	return s, nil
-}
-
-// likeRatelimit adds the paths that envoyproxy/ratelimit serves over HTTP: /healthcheck, which is
-// /readyz here, and /json.
-func likeRatelimit(next http.Handler, envoy *envoyrls.Service) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/json":
-			envoy.ServeHTTP(w, r)
-			return
-		case "/healthcheck":
-			r = r.Clone(r.Context())
-			r.URL.Path = "/readyz"
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // leaving makes each answer ask its caller to close the connection, once the service is being shut

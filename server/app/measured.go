@@ -33,17 +33,20 @@ func newMeasured(registry *prometheus.Registry) *measured {
 	return m
 }
 
-// add is the Measure of [envoyrls.Options].
-func (m *measured) add(name string, became envoyrls.Became, units int64) {
+// add counts a hit if it is to be measured by values.
+func (m *measured) add(h envoyrls.Hit) {
+	if h.Measured == "" {
+		return
+	}
 	result := "within"
-	switch became {
+	switch h.Became {
 	case envoyrls.Within:
 	case envoyrls.Over:
 		result = "over"
 	case envoyrls.OverInShadow:
 		result = "over_in_shadow"
 	}
-	m.units.WithLabelValues(m.bounded(name), result).Add(float64(units))
+	m.units.WithLabelValues(m.bounded(h.Measured), result).Add(float64(h.Units))
 }
 
 // bounded returns the name, or the name for all others if there are too many.

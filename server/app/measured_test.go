@@ -44,9 +44,9 @@ func TestMeasuredNamesAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := newMeasured(registry)
 	for i := range maxMeasured + 50 {
-		m.add(fmt.Sprint(i), envoyrls.Within, 2)
+		m.add(envoyrls.Hit{Measured: fmt.Sprint(i), Units: 2})
 	}
-	m.add("0", envoyrls.Over, 3)
+	m.add(envoyrls.Hit{Measured: "0", Became: envoyrls.Over, Units: 3})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

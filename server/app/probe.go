@@ -26,7 +26,8 @@ func (p *probe) ready(ctx context.Context) error {
 // newReady makes the function that says whether the service can decide. Mostly a store fails for
 // all servers at once. If all of them then said that they were not ready, requests that can be
 // decided without the store would be lost, too. So a server is ready as long as some rule decides
-// without the store.
+// without the store. One whose store was away at the start is not ready until the store is there:
+// its settings may be wrong, and nothing has shown that they are right.
 func (a *App) newReady() func(context.Context) error {
 	probe := newProbe(a.decisive())
 	return func(ctx context.Context) error {
@@ -35,6 +36,9 @@ func (a *App) newReady() func(context.Context) error {
 		}
 		err := probe.ready(ctx)
 		if err == nil || a.without == nil {
+			return err
+		}
+		if l, ok := a.store.Store.(interface{ away() bool }); ok && l.away() {
 			return err
 		}
 		if allow, deny, local := modes(a.Policy().Rules(), a.without.otherwise); allow+local > 0 || deny == 0 {

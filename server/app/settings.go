@@ -60,10 +60,9 @@ type Settings struct {
 	// XDS makes the service receive its policy from a management server, such as Envoy Gateway's.
 	// Nil means that it is read from files.
 	XDS *XDSSettings
-	// LikeRatelimit makes the service a replacement for an installed envoyproxy/ratelimit: only
-	// gRPC is served with TLS, GET /healthcheck answers as /readyz does, and /json takes requests
-	// of the rate limit service as JSON.
-	LikeRatelimit bool
+	// Ratelimit makes the service a replacement for an installed envoyproxy/ratelimit. Nil means that
+	// it is none.
+	Ratelimit *RatelimitSettings
 	// EnvoyIndependent charges each descriptor of a request from Envoy independently, as
 	// envoyproxy/ratelimit does, and not all or none.
 	EnvoyIndependent bool
@@ -252,6 +251,11 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if p := checkToken("resp token", s.RESPToken); p != "" {
 		bad("%s", p)
+	}
+	if s.Ratelimit != nil && s.Ratelimit.MetricsListen != "" {
+		if p := checkListen(s.Ratelimit.MetricsListen); p != "" {
+			bad("PROMETHEUS_ADDR: %s", p)
+		}
 	}
 	if s.EnvoyConfig != "" && s.PolicyFile != "" {
 		bad("--envoy-config: there is a policy file as well; give one of them")

@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/redis"
 )
 
 // ErrUnavailable says that the service cannot use its store or an address.
@@ -38,15 +37,17 @@ type Store struct {
 // OpenStore opens the store that the settings name. The error is a
 // [*SettingsError] or wraps [ErrUnavailable]; it does not hold the password.
 func OpenStore(ctx context.Context, settings Settings) (*Store, error) {
-	return openStore(ctx, settings, nil)
-}
-
-// openStore is OpenStore with an observer of the calls to a server, which may be nil.
-func openStore(ctx context.Context, settings Settings, observer redis.Observer) (*Store, error) {
 	s, err := settings.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	return s.openStore(func(b *backend) (closer, error) {
+		return b.open(ctx, s.Store, backendOptions{timeout: s.StoreTimeout})
+	})
+}
+
+// openStore opens the store, a backend's by open.
+func (s *Settings) openStore(open func(*backend) (closer, error)) (*Store, error) {
 	if s.Store == memoryStore {
 		var options []memory.Option
 		if s.MemoryMiB > 0 {
@@ -55,7 +56,7 @@ func openStore(ctx context.Context, settings Settings, observer redis.Observer) 
 		store := memory.New(options...)
 		return &Store{Store: store, name: store.String()}, nil
 	}
-	store, err := backendOf(s.Store).open(ctx, s.Store, backendOptions{timeout: s.StoreTimeout, observer: observer})
+	store, err := open(backendOf(s.Store))
 	var invalid *headgate.InvalidError
 	switch {
 	case errors.As(err, &invalid):

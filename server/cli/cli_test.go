@@ -251,7 +251,6 @@ func TestCommands(t *testing.T) {
 		{name: "serve-taken", args: []string{"serve", "--listen", "ADDRESS"}, code: CodeUnavailable},
 		{name: "serve-taken-resp", args: []string{"serve", "--listen", "127.0.0.1:0", "--resp-listen", "ADDRESS"}, code: CodeUnavailable},
 		{name: "gateway-taken-admin", args: []string{"gateway", "--upstream", "http://" + closed, "--listen", "127.0.0.1:0", "--admin-listen", "ADDRESS"}, code: CodeUnavailable},
-		{name: "serve-no-redis", args: []string{"serve", "--listen", "127.0.0.1:0", "--store", "redis://u:geheim@" + closed + "/1"}, code: CodeUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

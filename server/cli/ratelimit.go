@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/server/app"
 )
 
 // ratelimit is the command that replaces the server of envoyproxy/ratelimit.
@@ -38,6 +39,22 @@ func (*ratelimit) Run(c *call) error {
 	return nil
 }
 
+// likeFlags are the flags of headgate serve by which headgate ratelimit asks for what others do not.
+type likeFlags struct {
+	Serve            bool    `name:"serve" hidden:""`
+	HealthNeedsStore bool    `name:"health-needs-store" hidden:""`
+	MetricsListen    string  `name:"metrics-listen" hidden:""`
+	MetricsPath      string  `name:"metrics-path" hidden:"" default:"/metrics"`
+	NearLimit        float64 `name:"near-limit" hidden:"" default:"0.8"`
+}
+
+func (f *likeFlags) settings() *app.RatelimitSettings {
+	if !f.Serve {
+		return nil
+	}
+	return &app.RatelimitSettings{HealthNeedsStore: f.HealthNeedsStore, MetricsListen: f.MetricsListen, MetricsPath: f.MetricsPath, NearLimit: f.NearLimit}
+}
+
 // environment returns the variables of the process.
 func environment() map[string]string {
 	env := make(map[string]string)
@@ -58,13 +75,14 @@ func refusedSettings() map[string]string {
 	}
 }
 
+const statsdInstead = "metrics are for Prometheus, at /metrics of HOST:PORT, and with USE_PROMETHEUS by the names of envoyproxy/ratelimit"
+
 // ignoredSettings returns settings that do not change which requests are limited.
 func ignoredSettings() map[string]string {
 	return map[string]string{
 		"REDIS_PERSECOND":                      "one store has all counters",
-		"NEAR_LIMIT_RATIO":                     "nothing tells who is near a limit",
-		"USE_DOG_STATSD":                       "metrics are served for Prometheus at /metrics of HOST:PORT",
-		"USE_PROMETHEUS":                       "metrics are served for Prometheus at /metrics of HOST:PORT",
+		"USE_STATSD":                           statsdInstead,
+		"USE_DOG_STATSD":                       statsdInstead,
 		"REDIS_SENTINEL_AUTH":                  "give it in the URL of --store",
 		"EXPIRATION_JITTER_MAX_SECONDS":        "counters expire with their windows",
 		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "host names are always verified",
@@ -103,7 +121,7 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		}
 	}
 	args = []string{
-		"serve", "--like-ratelimit",
+		"serve", "--like-ratelimit-serve",
 		"--listen", net.JoinHostPort(get("HOST", "0.0.0.0"), get("PORT", "8080")),
 		"--grpc-listen", net.JoinHostPort(get("GRPC_HOST", "0.0.0.0"), get("GRPC_PORT", "8081")),
 	}
@@ -115,6 +133,14 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 		if value != "" {
 			args = append(args, "--"+name, value)
 		}
+	}
+	if on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
+		args = append(args, "--like-ratelimit-health-needs-store")
+	}
+	if on("USE_PROMETHEUS") && !on("DISABLE_STATS") {
+		flag("like-ratelimit-metrics-listen", get("PROMETHEUS_ADDR", ":9090"))
+		flag("like-ratelimit-metrics-path", env["PROMETHEUS_PATH"])
+		flag("like-ratelimit-near-limit", env["NEAR_LIMIT_RATIO"])
 	}
 	store, err := likeStore(env, get, on)
 	if err != nil {

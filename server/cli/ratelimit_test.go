@@ -6,7 +6,7 @@ import (
 )
 
 func TestLikeRatelimit(t *testing.T) {
-	together := "serve --like-ratelimit --listen 0.0.0.0:8080 --grpc-listen 0.0.0.0:8081 "
+	together := "serve --like-ratelimit-serve --listen 0.0.0.0:8080 --grpc-listen 0.0.0.0:8081 "
 	begin := together + "--envoy-independent "
 	redis := map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
 	for _, tt := range []struct {

@@ -18,7 +18,7 @@ type serve struct {
 
 	EnvoyConfig    string        `name:"envoy-config" help:"Directory with an envoyproxy/ratelimit configuration to use as the policy: all files ending in .yaml." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	XDS            xdsFlags      `embed:"" prefix:"xds-"`
-	LikeRatelimit  bool          `name:"like-ratelimit" hidden:""`
+	Like           likeFlags     `embed:"" prefix:"like-ratelimit-"`
 	EnvoyEach      bool          `name:"envoy-independent" help:"Charge each descriptor of an Envoy request on its own, as envoyproxy/ratelimit does, instead of all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
 	Listen         string        `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
 	GRPCListen     string        `name:"grpc-listen" help:"Address to serve gRPC on. Empty means no gRPC." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
@@ -35,7 +35,7 @@ type serve struct {
 // Help is the detailed help.
 func (serve) Help() string {
 	return "Serves until SIGINT or SIGTERM, then finishes the requests in flight; a second signal stops it at once. A change to the policy file takes effect within about a second; SIGHUP reloads it at once. A file with mistakes is rejected, and the current policy stays.\n\n" +
-		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or the policy file has mistakes; 3 if the store does not answer or the address is taken.\n\n" +
+		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or the policy file has mistakes; 3 if the store rejects the credentials or other settings, or the address is taken. While the store does not answer, the server starts and is not ready.\n\n" +
 		"Examples:\n" +
 		"  headgate serve\n" +
 		"  headgate serve --config headgate.yaml --listen :8080 --store redis://127.0.0.1:6379/0"
@@ -45,7 +45,7 @@ func (serve) Help() string {
 func (s *serve) Run(c *call) error {
 	settings := app.Settings{
 		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCConnectionAge: s.GRPCAge, GRPCConnectionGrace: s.GRPCGrace, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
-		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), LikeRatelimit: s.LikeRatelimit, EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
+		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), Ratelimit: s.Like.settings(), EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
 	s.fill(c, &settings)
 	settings.RESPToken = c.token("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)
@@ -57,7 +57,10 @@ func (s *serve) Run(c *call) error {
 		if addr := made.Addr("resp"); addr != nil {
 			settings.Logger.Info("serving RESP", slog.String("address", addr.String()))
 		}
-		if s.LogFormat == "text" {
+		if addr := made.Addr("metrics"); addr != nil {
+			settings.Logger.Info("serving metrics", slog.String("address", "http://"+addr.String()+s.Like.MetricsPath))
+		}
+		if s.LogFormat == "text" && settings.Ratelimit == nil {
 			suggest(c.stderr, baseURL(made.Addr("http"), s.TLSCert != ""), made.Policy().Set)
 		}
 	})

@@ -124,8 +124,11 @@ func (s *service) serve(c *call, settings app.Settings, serving func(*app.App)) 
 		return taken(err, &settings)
 	}
 	name := cmp.Or(s.Config, settings.EnvoyConfig, "sample")
+	if settings.XDS != nil {
+		name = settings.XDS.Server
+	}
 	rules := made.Policy()
-	settings.Logger.Info("serving", slog.String("address", baseURL(made.Addr("http"), s.TLSCert != "")), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", made.StoreName()))
+	settings.Logger.Info("serving", slog.String("address", baseURL(made.Addr("http"), s.TLSCert != "" && settings.Ratelimit == nil)), slog.String("policy", name), slog.Int64("version", rules.Version), slog.String("hash", rules.Hash), slog.Int("rules", len(rules.Rules())), slog.String("store", made.StoreName()))
 	if addr := made.Addr("dashboard"); addr != nil {
 		settings.Logger.Info("serving the dashboard", slog.String("address", baseURL(addr, s.TLSCert != "")))
 	}

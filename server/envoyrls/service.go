@@ -38,10 +38,22 @@ type Options struct {
 	// binds the request. It must be quick and safe for concurrent use. Nil means that nothing is
 	// called.
 	RefusedReport func(rule string)
-	// Measure is called for each descriptor whose limit is to be measured by values too
-	// (detailed_metric, value_to_metric), with the name to measure it by, the outcome, and the cost.
-	// The names come from callers, so their number is unbounded. Nil means that nothing is called.
-	Measure func(name string, became Became, units int64)
+	// Hit is called for each descriptor that asks for units of a nested limit. It must be quick and
+	// safe for concurrent use. Nil means that nothing is called.
+	Hit func(Hit)
+}
+
+// Hit is what a descriptor asked of a nested limit. Peeks and refunds are none.
+type Hit struct {
+	// Limit is the name of the limit's rule. Measured is the name to measure the descriptor by if its limit is to be
+	// measured by values too (detailed_metric, value_to_metric); else it is empty. Measured names
+	// come from callers, so their number is unbounded.
+	Limit, Measured string
+	Became          Became
+	Units           int64
+	// Count is how many units the limit grants in a window, and Used how many of them are used, these
+	// included.
+	Count, Used int64
 }
 
 // Became is the outcome of a limit for a descriptor.
@@ -88,32 +100,35 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	if o.Kind != decide.Decided {
 		return nil, failed(ctx, o)
 	}
-	if s.options.Measure != nil && q.parts.Policy.Nested != nil {
-		s.measure(q)
+	if s.options.Hit != nil && q.parts.Policy.Nested != nil {
+		s.hits(q)
 	}
 	return s.write(q, o), nil
 }
 
-// measure calls Measure for the descriptors that are measured by values. Peeks and refunds are not
-// measured.
-func (s *Service) measure(q *scratch) {
+// hits calls Hit for the descriptors that have a limit.
+func (s *Service) hits(q *scratch) {
 	for i := range q.parts.List {
 		p := &q.parts.List[i]
-		if p.Leaf == nil || !p.Leaf.Measured || p.Op != headgate.OpTake {
+		if p.Leaf == nil || p.Unlimited || p.Op != headgate.OpTake {
 			continue
 		}
-		became := Within
+		h := Hit{Units: p.Cost}
 		over := p.Denies
 		for _, d := range q.parts.Decisions(p) {
 			over = over || !d.Allowed
+			h.Limit, h.Count, h.Used = d.Rule.Name(), d.Limit.Count, d.Limit.Count-d.Remaining
 		}
 		switch {
 		case over && (p.Leaf.Shadow || p.Leaf.Quota):
-			became = OverInShadow
+			h.Became = OverInShadow
 		case over:
-			became = Over
+			h.Became = Over
 		}
-		s.options.Measure(q.parts.Policy.Nested.Measure(q.parts.Domain, p.Entries), became, p.Cost)
+		if p.Leaf.Measured {
+			h.Measured = q.parts.Policy.Nested.Measure(q.parts.Domain, p.Entries)
+		}
+		s.options.Hit(h)
 	}
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -118,6 +119,19 @@ func explained(err error) error {
 		}
 	}
 	return err
+}
+
+// lasting reports whether err is an answer to a new connection that stays the same until somebody
+// changes the settings, here or at the server: of the user, the database, the table, or TLS.
+func lasting(err error) bool {
+	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch said.Code[:min(2, len(said.Code))] {
+		case "28", "3D", "3F", "42": // authorization, database, schema, and names and privileges
+			return true
+		}
+	}
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	return certificate
 }
 
 // The server's codes for a statement that it has ended because of its deadline, for one that

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/cas"
 )
 
@@ -37,7 +38,8 @@ var _ headgate.Ledger = (*Store)(nil)
 //
 // docs/postgres.md lists the parameters. The context bounds the time to connect. The error is
 // an [*headgate.InvalidError] if the URL or an option is at fault; otherwise it wraps
-// [headgate.ErrUnavailable]. Close the store when it is no longer needed.
+// [headgate.ErrUnavailable], and [store.ErrRefused] too if the server does not take the password,
+// the database, the table or the like. Close the store when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	set := newSettings()
 	config, err := parseURL(url, &set)
@@ -82,7 +84,11 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, set settings, options []O
 	}
 	if err := b.prepare(ctx, &set); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, explained(err))
+		err = fmt.Errorf("%w: %s: %w", headgate.ErrUnavailable, where, explained(err))
+		if lasting(err) {
+			err = store.Refused(err)
+		}
+		return nil, err
 	}
 	return &Store{Ledger: l, pool: pool, bus: newBus(pool, b.channel(l.Prefix())), where: where}, nil
 }
@@ -193,9 +199,9 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 	case err != nil:
 		return err
 	case replica:
-		return errors.New("it is a replica, which cannot be written; name the primary, or all servers with target_session_attrs=primary")
+		return store.Refused(errors.New("it is a replica, which cannot be written; name the primary, or all servers with target_session_attrs=primary"))
 	case version < 130000:
-		return fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version)
+		return store.Refused(fmt.Errorf("the server's version is %d, must be 130000 (13.0) or newer", version))
 	case exists: // but may be another application's
 		// A pooler that gives each statement another connection refuses the transaction.
 		return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
@@ -205,7 +211,7 @@ func (b *backend) prepare(ctx context.Context, set *settings) error {
 			return nil
 		})
 	case !set.create:
-		return fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged))
+		return store.Refused(fmt.Errorf("there is no table %s; make it with:\n%s", set.table, Migration(set.table, set.unlogged)))
 	}
 	return pgx.BeginTxFunc(ctx, b.pool, writing, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", b.hash("")); err != nil {

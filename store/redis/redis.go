@@ -74,9 +74,18 @@ var _ headgate.Store = (*Store)(nil)
 // follow. User and password are those of the servers that hold data, not of Sentinels.
 //
 // The context bounds the time for connecting. The error is an [*headgate.InvalidError] if the URL
-// or an option is wrong, or it wraps [headgate.ErrUnavailable]. Close the store when it is no
-// longer needed.
+// or an option is wrong, or it wraps [headgate.ErrUnavailable], and [store.ErrRefused] too if the
+// server does not take the password, the database or the like. Close the store when it is no longer
+// needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
+	s, err := open(ctx, url, options)
+	if refusal.Lasting(err) {
+		err = store.Refused(err)
+	}
+	return s, err
+}
+
+func open(ctx context.Context, url string, options []Option) (*Store, error) {
 	set := newSettings()
 	t, err := target.Parse(url, &set.Settings)
 	if err != nil {

@@ -70,7 +70,7 @@ func Rooms() []Room {
 		// A store knows no rules, and none of the other stores: those that wrap
 		// a Store are handed it. Databases that compare and set are behind one seam.
 		{"store/cas", []string{".", "algorithm", "store"}},
-		{"store/postgres", []string{".", "store/cas"}},
+		{"store/postgres", []string{".", "store", "store/cas"}},
 		{"store/memcached", []string{".", "store/cas"}},
 		// The layers around a store do not know each other. Their tests share a store that fails.
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
@@ -108,7 +108,7 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "flow", "algorithm", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
+			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},

@@ -4,7 +4,9 @@
 package refusal
 
 import (
+	"crypto/tls"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 
@@ -52,4 +54,17 @@ func Answered(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Lasting reports whether err is or wraps an answer to a new connection that stays the same until
+// somebody changes the settings, here or at the server: of the password, the database, permissions
+// or TLS. The other refusals are those of a server that is not ready, or has no room for connections.
+func Lasting(err error) bool {
+	if text := Text(err); text != "" {
+		return !Is(err, "LOADING", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "MISCONF", "TRYAGAIN", "ERR max number of clients")
+	}
+	var certificate *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	var alert *net.OpError // the server's, such as that it wants a certificate
+	return errors.As(err, &certificate) || errors.As(err, &plain) || errors.As(err, &alert) && alert.Op == "remote error"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/sleep"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
@@ -218,7 +219,7 @@ func (p *primary) question(ctx context.Context, client rueidis.Client) (address 
 	}
 	at, err := replies[0].AsStrSlice()
 	if rueidis.IsRedisNil(err) {
-		return "", nil, fmt.Errorf("it knows no primary by the name %q", p.name)
+		return "", nil, store.Refused(fmt.Errorf("it knows no primary by the name %q", p.name))
 	}
 	if err != nil {
 		return "", nil, err
