@@ -13,6 +13,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -28,6 +29,7 @@ var kinds = map[string]func() any{
 	"v1/Secret":                                 func() any { return new(corev1.Secret) },
 	"v1/Service":                                func() any { return new(corev1.Service) },
 	"v1/ServiceAccount":                         func() any { return new(corev1.ServiceAccount) },
+	"batch/v1/Job":                              func() any { return new(batchv1.Job) },
 	"apps/v1/Deployment":                        func() any { return new(appsv1.Deployment) },
 	"autoscaling/v2/HorizontalPodAutoscaler":    func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
 	"policy/v1/PodDisruptionBudget":             func() any { return new(policyv1.PodDisruptionBudget) },
@@ -90,13 +92,21 @@ func TestChart(t *testing.T) {
 		values string
 		kinds  string
 	}{
-		"defaults": {"", "ConfigMap Deployment Service ServiceAccount"},
-		"shared":   {shared, "ConfigMap Deployment PodDisruptionBudget Service ServiceAccount"},
+		"defaults": {"", "ConfigMap Deployment Job Service ServiceAccount"},
+		"shared":   {shared, "ConfigMap Deployment Job PodDisruptionBudget Service ServiceAccount"},
+		"gateway": {
+			"mode=gateway,gateway.upstreams[0]=http://shop:80,tls.existingSecret=t,networkPolicy.enabled=true,serviceMonitor.enabled=true",
+			"ConfigMap Deployment Job NetworkPolicy Service ServiceAccount ServiceMonitor",
+		},
+		"ratelimit": {
+			`mode=ratelimit,store.url=redis://r:6379,tls.existingSecret=t,tls.clientCA=true,ratelimit.config.a\.yaml=domain: a`,
+			"ConfigMap Deployment Job Service ServiceAccount",
+		},
 		"all": {
 			"autoscaling.enabled=true,networkPolicy.enabled=true,serviceMonitor.enabled=true,resp.enabled=true," +
 				"existingSecret=s,store.existingSecret=r,env.HEADGATE_HEADERS=draft-11,podLabels.a=b,podAnnotations.c=d," +
 				"service.annotations.e=f,serviceMonitor.labels.g=h,serviceAccount.annotations.i=j,nodeSelector.k=l,image.pullSecrets[0].name=m",
-			"ConfigMap Deployment HorizontalPodAutoscaler NetworkPolicy PodDisruptionBudget Service ServiceAccount ServiceMonitor",
+			"ConfigMap Deployment HorizontalPodAutoscaler Job NetworkPolicy PodDisruptionBudget Service ServiceAccount ServiceMonitor",
 		},
 	} {
 		objects := decode(t, render(t, "--set", c.values))
@@ -130,6 +140,73 @@ func env(c corev1.Container, name string) string {
 	return ""
 }
 
+// A misspelt or impossible value is found before anything is installed.
+func TestChartRefusesMistakes(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"replica=2":               "replica",
+		"store.uri=redis://r":     "uri",
+		"store.url=r:6379":        "pattern",
+		"http.port=0":             "minimum",
+		"mode=proxy":              "mode",
+		"drainDelay=5":            "drainDelay",
+		"mode=gateway":            "needs gateway.upstreams",
+		"mode=ratelimit":          "needs store.url",
+		"tls.clientCA=true":       "needs mode=ratelimit",
+		"ratelimit.config.edge=d": "edge",
+	} {
+		command := "lint"
+		if strings.HasPrefix(want, "needs ") {
+			command = "template" // which lint does, and takes a failure for a remark
+		}
+		if out, err := helm(t, command, "../deploy/helm/headgate", "--kube-version", "1.32.0", "--set", values); err == nil || !bytes.Contains(out, []byte(want)) {
+			t.Errorf("%s: %v\n%s\nwant %q", values, err, out, want)
+		}
+	}
+}
+
+// The Job that runs before an upgrade finds mistakes in what the upgrade would install.
+func TestChartChecksThePolicy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values []string
+		code   int
+	}{
+		"the chart's":  {nil, 0},
+		"mistaken":     {[]string{"policy=rules: [{name: a, limits: [many]}]"}, 2},
+		"a gateway":    {[]string{"mode=gateway", "gateway.file=upstreams: [{name: shop, targets: ['http://127.0.0.1:1']}]"}, 0},
+		"no gateway":   {[]string{"mode=gateway", "gateway.file=upstream: nowhere"}, 2},
+		"ratelimit":    {[]string{"mode=ratelimit", "store.url=redis://r", `ratelimit.config.a\.yaml=domain: a`}, 0},
+		"no ratelimit": {[]string{"mode=ratelimit", "store.url=redis://r", `ratelimit.config.a\.yaml=domains: a`}, 2},
+	} {
+		args := []string{"--show-only", "templates/check.yaml"}
+		for _, value := range tt.values {
+			// Commas and braces of the texts are not helm's.
+			args = append(args, "--set-string", strings.NewReplacer(",", `\,`, "{", `\{`, "}", `\}`).Replace(value))
+		}
+		objects := decode(t, render(t, args...))
+		dir := t.TempDir()
+		for file, text := range objects["ConfigMap"].(*corev1.ConfigMap).Data {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job := objects["Job"].(*batchv1.Job)
+		if job.Annotations["helm.sh/hook"] != "pre-install,pre-upgrade" || *job.Spec.BackoffLimit != 0 {
+			t.Errorf("%s: the Job does not run before an upgrade, once: %v", name, job.Annotations)
+		}
+		words := job.Spec.Template.Spec.Containers[0].Args
+		for i := range words {
+			words[i] = strings.Replace(words[i], "/etc/headgate/policy", dir, 1)
+		}
+		check := exec.CommandContext(t.Context(), program, words...)
+		out, _ := check.CombinedOutput() // The exit code says it.
+		if code := check.ProcessState.ExitCode(); code != tt.code {
+			t.Errorf("%s: headgate %q ends with %d, want %d\n%s", name, words, code, tt.code, out)
+		}
+	}
+}
+
 // Replicas that count alone would admit each limit several times.
 func TestChartRefusesReplicasThatShareNothing(t *testing.T) {
 	t.Parallel()
@@ -147,7 +224,7 @@ func TestManifests(t *testing.T) {
 	const name = "../deploy/kubernetes/headgate.yaml"
 	want := append([]byte("# Headgate with three replicas that share their limits in Redis or Valkey. Made from the chart in\n"+
 		"# deploy/helm/headgate; apply it with: kubectl apply -f headgate.yaml\n"),
-		render(t, "--set", shared+",existingSecret=headgate")...)
+		render(t, "--set", shared+",existingSecret=headgate,checkPolicy=false")...)
 	if *update {
 		if err := os.WriteFile(name, want, 0o644); err != nil {
 			t.Fatal(err)
