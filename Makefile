@@ -15,15 +15,14 @@ VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 
 GOLANGCI_LINT_VERSION := v2.15.0
 GOFUMPT_VERSION       := v0.12.0
-# The last release whose parts can all be had from the public module proxy.
-GORELEASER_VERSION    := v2.16.0
+NFPM_VERSION          := v2.45.2
 BUF_VERSION                := v1.70.0
 PROTOC_GEN_GO_VERSION      := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
 TOOLS         := $(CURDIR)/bin/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 GOFUMPT       := $(TOOLS)/gofumpt-$(GOFUMPT_VERSION)
-GORELEASER    := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)
+NFPM          := $(TOOLS)/nfpm-$(NFPM_VERSION)
 GENERATORS    := $(TOOLS)/generate-$(BUF_VERSION)-$(PROTOC_GEN_GO_VERSION)-$(PROTOC_GEN_GO_GRPC_VERSION)
 
 # The directory of every module in go.work. Without one, go test would run in the
@@ -57,7 +56,9 @@ ARGS      ?=
 FUZZTIME  ?= 30s
 TESTFLAGS ?=
 # Without it, make packages wants a tag and a clean tree, and gives the packages the tag's version.
-SNAPSHOT  ?= --snapshot
+SNAPSHOT  ?= -snapshot
+# All of a release, or some, as linux/amd64.
+PLATFORMS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -151,8 +152,8 @@ lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go
 	done; $(GO) run ./release tidy || status=1; exit $$status
 
 .PHONY: packages
-packages: $(GORELEASER) ## build the binaries and packages of a release into bin/packages, and publish nothing (minutes)
-	$(GORELEASER) release $(SNAPSHOT) --clean
+packages: $(NFPM) ## build the binaries and packages of a release into bin/packages, and publish nothing (minutes)
+	$(GO) run ./release packages $(SNAPSHOT) -nfpm $(NFPM) $(PLATFORMS)
 
 .PHONY: tidy
 tidy: ## make every go.mod and go.sum as `go mod tidy` wants them, without a version to fetch
@@ -183,9 +184,9 @@ $(GOFUMPT):
 	GOBIN=$(TOOLS) $(GO) install mvdan.cc/gofumpt@$(GOFUMPT_VERSION)
 	mv $(TOOLS)/gofumpt $@
 
-$(GORELEASER):
-	GOBIN=$(TOOLS) $(GO) install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
-	mv $(TOOLS)/goreleaser $@
+$(NFPM):
+	GOBIN=$(TOOLS) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
+	mv $(TOOLS)/nfpm $@
 
 $(GENERATORS):
 	GOBIN=$@.part $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)

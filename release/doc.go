@@ -6,7 +6,7 @@
 //	release tidy -write  # makes them so
 //	release proxy DIR    # a module proxy of the working tree, to try with GOPROXY=file://DIR
 //	release tags         # the git commands that publish a version
-//	release sbom ...     # what a built program holds, as an SPDX document; make packages calls it
+//	release packages     # programs, archives, packages, checksums and SBOMs; make packages calls it
 //
 // It packs each module that others import as the module proxies do, into a directory that the go
 // command reads as a proxy. Then it takes each module out of its zip and looks at it without the

@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | sbom -version V PROGRAM FILE")
+var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | packages [-snapshot] [-nfpm PROGRAM] [OS/ARCH…]")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -33,15 +33,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if args[0] == "tidy" {
 		flags.BoolVar(&write, "write", false, "write the tidy files into the repository")
 	}
-	var version string
-	if args[0] == "sbom" {
-		flags.StringVar(&version, "version", "", "the version of the program")
+	p := new(packaging)
+	if args[0] == "packages" {
+		flags.BoolVar(&p.snapshot, "snapshot", false, "take the tree as it is, without a tag")
+		flags.StringVar(&p.nfpm, "nfpm", "nfpm", "the program that makes packages of Linux")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
-	}
-	if args[0] == "sbom" && flags.NArg() == 2 && version != "" {
-		return writeSBOM(flags.Arg(0), flags.Arg(1), version)
 	}
 	r, err := open(ctx)
 	if err != nil {
@@ -51,6 +49,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case args[0] == "tags" && flags.NArg() == 0:
 		r.printTags(out)
 		return nil
+	case args[0] == "packages":
+		p.r, p.dir = r, filepath.Join(r.Top, "bin", "packages")
+		return p.make(ctx, flags.Args(), out)
 	case args[0] == "proxy" && flags.NArg() == 1:
 		return r.proxy(flags.Arg(0), out)
 	case args[0] == "check" && flags.NArg() == 0, args[0] == "tidy" && flags.NArg() == 0:

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -18,14 +20,12 @@ import (
 func packaged(t *testing.T) map[string]string {
 	t.Helper()
 	var config struct {
-		NFPMs []struct {
-			Contents []struct {
-				Src string `json:"src"`
-				Dst string `json:"dst"`
-			} `json:"contents"`
-		} `json:"nfpms"`
+		Contents []struct {
+			Src string `json:"src"`
+			Dst string `json:"dst"`
+		} `json:"contents"`
 	}
-	if err := yaml.Unmarshal(read(t, "../.goreleaser.yaml"), &config); err != nil {
+	if err := yaml.Unmarshal(read(t, "../deploy/package/nfpm.yaml"), &config); err != nil {
 		t.Fatal(err)
 	}
 	top, err := filepath.Abs("..")
@@ -33,7 +33,7 @@ func packaged(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	files := make(map[string]string)
-	for _, c := range config.NFPMs[0].Contents {
+	for _, c := range config.Contents {
 		files[c.Dst] = filepath.Join(top, filepath.FromSlash(c.Src))
 	}
 	return files
@@ -127,18 +127,72 @@ func TestPackagedService(t *testing.T) {
 	}
 }
 
+// The packages of a platform are made of the tree as it is, and leave alone what make build made.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	nfpm, err := filepath.Glob("../bin/tools/nfpm-*")
+	if err != nil || len(nfpm) != 1 {
+		t.Fatalf("nfpm is not installed: scripts/install-test-programs does it (%q, %v)", nfpm, err)
+	}
+	tool, err := filepath.Abs(nfpm[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Stat(filepath.Join(r.Top, "bin", "headgate")) // It may not be there.
+	p := &packaging{r: r, nfpm: tool, snapshot: true, dir: filepath.Join(t.TempDir(), "packages")}
+	if err := p.make(t.Context(), []string{"linux/" + runtime.GOARCH}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if after, _ := os.Stat(filepath.Join(r.Top, "bin", "headgate")); before != nil && !after.ModTime().Equal(before.ModTime()) {
+		t.Error("bin/headgate is another one")
+	}
+	name := "headgate_" + p.version + "_linux_" + runtime.GOARCH
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
+	check.Dir = p.dir
+	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != 4 {
+		t.Errorf("the checksums: %v\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(p.dir, name+".tar.gz")).CombinedOutput(); err != nil || string(out) != "LICENSE\nNOTICE\nREADME.md\nCHANGELOG.md\nheadgate\n" {
+		t.Errorf("the archive: %v\n%s", err, out)
+	}
+	unpacked := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "dpkg-deb", "--raw-extract", filepath.Join(p.dir, name+".deb"), unpacked).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !bytes.Contains(read(t, filepath.Join(unpacked, "DEBIAN", "postinst")), read(t, "../deploy/package/postinstall.sh")) {
+		t.Error("the package has another script to run after its installation")
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(unpacked, "usr", "bin", "headgate"), "version").CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("v"+p.version)) {
+		t.Errorf("the installed program is %s, %v", out, err)
+	}
+	for _, file := range []string{".rpm", ".sbom.json"} {
+		if stat, err := os.Stat(filepath.Join(p.dir, name+file)); err != nil || stat.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
 // What the unit's environment file offers in comments are settings that the program knows.
 func TestPackagedSettings(t *testing.T) {
 	t.Parallel()
-	manual, err := exec.CommandContext(t.Context(), program, "man").Output()
-	if err != nil {
-		t.Fatal(err)
+	manual := ""
+	for _, command := range []string{"serve", "gateway"} {
+		help, err := exec.CommandContext(t.Context(), program, command, "--help").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		manual += string(help)
 	}
 	settings := regexp.MustCompile(`(?m)^#?(HEADGATE_[A-Z_]+)=`).FindAllStringSubmatch(string(read(t, "../deploy/package/environment")), -1)
 	for _, found := range settings {
 		// The unit alone reads the command.
-		if found[1] != "HEADGATE_COMMAND" && !strings.Contains(string(manual), "($"+found[1]+")") {
-			t.Errorf("the manual page has no %s", found[1])
+		if found[1] != "HEADGATE_COMMAND" && !strings.Contains(manual, "$"+found[1]) {
+			t.Errorf("no command knows %s", found[1])
 		}
 	}
 	if len(settings) < 5 {

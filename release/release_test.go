@@ -112,6 +112,34 @@ func main() { fmt.Println(time.Minute, try(context.Background())) }
 	}
 }
 
+// A module elsewhere builds against a clone by the clone's workspace, as docs/install.md says: a replace
+// of one module leaves out those that it needs.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stranger{dir: t.TempDir()}
+	work := read(t, "../go.work")
+	// A copy beside the original would be in the repository. So the names of directories are made whole.
+	whole := regexp.MustCompile(`(?m)(^\t|=> )\.`).ReplaceAll(work, []byte("${1}"+top+"/."))
+	for name, text := range map[string]string{
+		"mine.work": string(whole),
+		"main.go":   "package main\n\nimport \"" + prefix + "/client\"\n\nfunc main() { println(client.New != nil) }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.env = append(os.Environ(), "GOWORK="+filepath.Join(s.dir, "mine.work"), "GOFLAGS=-buildvcs=false")
+	s.run(t, "mod", "init", "example.com/mine")
+	s.run(t, "work", "use", ".")
+	if out := s.run(t, "run", "."); out != "true\n" {
+		t.Errorf("it printed %q", out)
+	}
+}
+
 // The program is installed from a proxy with one command, knows its version, and serves.
 func TestProgram(t *testing.T) {
 	t.Parallel()

@@ -11,9 +11,21 @@ if ! getent passwd headgate >/dev/null; then
 fi
 chgrp headgate /etc/headgate/environment
 
-# Only where systemd runs: neither in a container nor in an image that is being built.
+# dpkg gives the version from before, if there was one, and rpm the number of versions that are
+# installed now.
+first=
+case "$1" in
+configure) [ -n "$2" ] || first=yes ;;
+1) first=yes ;;
+esac
+
+# Only where systemd runs: neither in a container nor in an image that is being built. Who has
+# disabled, masked or stopped the service since the first installation keeps it so.
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload
-	systemctl enable headgate.service
-	systemctl restart headgate.service
+	if [ -n "$first" ]; then
+		systemctl enable --now headgate.service
+	else
+		systemctl try-restart headgate.service
+	fi
 fi
