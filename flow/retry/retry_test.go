@@ -86,36 +86,3 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("it waits for %v", wait)
 	}
 }
-
-// TestThrottle: of calls that nobody answers most are refused, and some always go through;
-// when answers come again nothing is refused.
-func TestThrottle(t *testing.T) {
-	t.Parallel()
-	var throttle Throttle
-	now := time.Unix(1_800_000_000, 0)
-	const calls = 2000
-	sent := 0
-	for range calls {
-		if !throttle.Refuses(now) {
-			sent++
-			throttle.Tried(now, false)
-		}
-		now = now.Add(time.Millisecond)
-	}
-	if sent < 20 || sent > calls/10 {
-		t.Errorf("%d of %d calls were sent to somebody who never answers", sent, calls)
-	}
-	now = now.Add(40 * halfLife)
-	for range calls {
-		if throttle.Refuses(now) {
-			t.Fatal("a call is refused long after the last one")
-		}
-		throttle.Tried(now, true)
-	}
-	for range calls {
-		if throttle.Refuses(now) {
-			t.Fatal("a call is refused that would be answered")
-		}
-		throttle.Tried(now, true)
-	}
-}

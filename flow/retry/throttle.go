@@ -1,71 +1,107 @@
 package retry
 
 import (
-	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// Throttle fails calls to a service that hardly answers. The probability grows with the share of
-// recent calls that were not answered (see the SRE book, "Handling Overload"). Some calls are
-// always sent, and find out when the service has recovered. A Throttle is safe for concurrent use.
-// The zero Throttle has seen no calls.
+// Throttle fails calls to a service that rejects them all. So the service is not overrun, and
+// callers do not wait in vain. Some calls are always sent, and find out within seconds that the
+// service has recovered, however long it was down. What one endpoint of the service rejects does
+// not fail calls to others. A Throttle is safe for concurrent use. The zero Throttle has seen no
+// calls.
 type Throttle struct {
-	mu    sync.Mutex // guards what follows
-	tries decaying   // attempts that were made or refused
-	good  decaying   // attempts that were answered
+	mu        sync.Mutex // guards what follows
+	all       rejections
+	endpoints [64]rejections // by a hash of their names
 }
 
 const (
-	// ratio is how many attempts there may be for each answered one before calls are refused.
-	// enough is the minimum number of attempts for that.
-	ratio, enough = 2, 20
-	// halfLife is the time after which an attempt counts half.
-	halfLife = 30 * time.Second
+	// enough is how many attempts must be rejected in a row before calls are failed, and shortest
+	// is the time that this must take: what lasts shorter is a pause, and retries get over it.
+	enough, shortest = 10, 500 * time.Millisecond
+	// worth is how many rejected attempts one that is accepted makes up for. So a service that
+	// accepts a part of all attempts gets them all.
+	worth = enough - 1
+	// fromOne is how many rejections count for the whole service if only one endpoint rejects.
+	fromOne = enough / 2
+	// longest is the longest time between two attempts.
+	longest = 4 * time.Second
 )
 
-// Refuses reports whether a call that begins now is to fail without being sent.
-func (t *Throttle) Refuses(now time.Time) bool {
+// rejections is what is known of attempts that were rejected.
+type rejections struct {
+	count       int       // at most enough; accepted attempts make up for some
+	first, last time.Time // when the first and the last of them were rejected
+	sent        time.Time // when an attempt was sent last
+}
+
+// closed reports whether calls fail, apart from some.
+func (r *rejections) closed() bool { return r.count == enough && r.last.Sub(r.first) >= shortest }
+
+// wait returns the time until an attempt may be sent. Between two attempts is half of the time for
+// which all were rejected: an outage costs callers at most half as much again, and four seconds.
+func (r *rejections) wait(now time.Time) time.Duration {
+	if now.Sub(r.sent) > 2*longest {
+		r.count = 0 // Nobody has called for long, so nothing is known.
+	}
+	if !r.closed() {
+		return 0
+	}
+	return r.sent.Add(min(r.last.Sub(r.first)/2, longest)).Sub(now)
+}
+
+func (r *rejections) accept() { r.count = max(r.count-worth, 0) }
+
+func (r *rejections) reject(now time.Time) {
+	if r.count == 0 {
+		r.first = now
+	}
+	r.last = now
+	r.count = min(r.count+1, enough)
+}
+
+// Wait returns zero if a call to the endpoint is to be sent now. Otherwise the call is to fail, and
+// Wait returns the time until another one may be sent. Any text can be the name of an endpoint.
+func (t *Throttle) Wait(endpoint string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	tries, good := t.tries.at(now), t.good.at(now)
-	if tries < enough || rand.Float64() >= (tries-ratio*good)/(tries+1) {
-		return false
+	e := t.endpoint(endpoint)
+	if wait := max(t.all.wait(now), e.wait(now)); wait > 0 {
+		return wait
 	}
-	t.tries.add(now, 1)
-	return true
+	t.all.sent, e.sent = now, now
+	return 0
 }
 
-// Tried records an attempt, and whether it was answered.
-func (t *Throttle) Tried(now time.Time, answered bool) {
+// Closed reports whether calls to the endpoint fail, apart from some. Then a call that was rejected
+// is not to be retried.
+func (t *Throttle) Closed(endpoint string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tries.add(now, 1)
-	if answered {
-		t.good.add(now, 1)
-	}
+	return t.all.closed() || t.endpoint(endpoint).closed()
 }
 
-// decaying is a number of which half is forgotten in each half-life.
-type decaying struct {
-	value float64
-	since time.Time
+// Tried records an attempt, and whether the endpoint has accepted it.
+func (t *Throttle) Tried(endpoint string, now time.Time, accepted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.endpoint(endpoint)
+	if accepted {
+		t.all.accept()
+		e.accept()
+		return
+	}
+	if e.count < fromOne || t.all.count == enough {
+		t.all.reject(now)
+	}
+	e.reject(now)
 }
 
-func (d *decaying) at(now time.Time) float64 {
-	for steps := 0; now.Sub(d.since) >= halfLife && d.value > 0; steps++ {
-		if steps == 32 {
-			d.value = 0
-			break
-		}
-		d.value, d.since = d.value/2, d.since.Add(halfLife)
+func (t *Throttle) endpoint(name string) *rejections {
+	hash := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		hash = (hash ^ uint32(name[i])) * 16777619
 	}
-	return d.value
-}
-
-func (d *decaying) add(now time.Time, v float64) {
-	if d.at(now) == 0 {
-		d.since = now
-	}
-	d.value += v
+	return &t.endpoints[hash%uint32(len(t.endpoints))]
 }

@@ -367,7 +367,7 @@ func TestSlowsDown(t *testing.T) {
 	}
 	for range 20 {
 		// Jitter goes upward only.
-		if wait, _ := p.slot(now, time.Hour); wait < 30*time.Second || wait > 33*time.Second {
+		if wait := p.pause(now); wait < 30*time.Second || wait > 31500*time.Millisecond {
 			t.Errorf("in a pause of 30s, a call waits for %v", wait)
 		}
 	}

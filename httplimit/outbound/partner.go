@@ -30,27 +30,44 @@ const (
 	near, few = 0.2, 10
 )
 
-// slot takes the next time at which a call may be sent, and returns how long that is from
-// now. If that is more than most, it takes nothing.
+// pause returns how long the partner wants no call, from now, and up to a twentieth more: not all
+// who wait are to come back in one moment. Who has waited asks again, because another answer may
+// have asked for more.
+func (p *partner) pause(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := p.until.Sub(now)
+	if left <= 0 {
+		return 0
+	}
+	return left + rand.N(left/20+1)
+}
+
+// hold has calls wait until then, if they do not wait for longer already.
+func (p *partner) hold(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if until.After(p.until) {
+		p.until = until
+	}
+}
+
+// slot takes the next time at which a call may be sent while calls are spread, and returns how
+// long that is from now. If that is more than most, it takes nothing.
 func (p *partner) slot(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := now
-	if p.until.After(at) {
-		// Not all who wait are to come back in one moment.
-		left := p.until.Sub(now)
-		at = p.until.Add(rand.N(left/10 + 1))
+	if p.gap <= 0 || !now.Before(p.ends) {
+		return 0, true
 	}
-	paced := p.gap > 0 && at.Before(p.ends)
-	if paced && p.next.After(at) {
+	at := now
+	if p.next.After(at) {
 		at = p.next
 	}
 	if wait = at.Sub(now); wait > most {
 		return wait, false
 	}
-	if paced {
-		p.next = at.Add(p.gap)
-	}
+	p.next = at.Add(p.gap)
 	return wait, true
 }
 

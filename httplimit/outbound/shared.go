@@ -11,12 +11,20 @@ import (
 // pauseName is the name of the rule by which processes tell each other of pauses.
 const pauseName = "headgate.outbound.pause"
 
-// pauseBurst is the burst of that rule, whose unit is a microsecond: so many calls may be
-// made at once, and as many as 1,000,000 in a second, so that it binds nobody by itself. A
-// pause is a debt: it is charged whatever is left, and nothing fits until it is paid off.
+// pauseBurst is the burst of that rule for calls. A unit is a microsecond: so many calls may be
+// made at once, and as many as 1,000,000 in a second, so that it binds nobody by itself.
 const pauseBurst = 1000
 
-var pauseRule = headgate.MustRule(pauseName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: pauseBurst})
+// pauseRule is the rule for a burst. All of them have one counter, because their limits differ
+// in nothing else. What is used of it drains by a unit each microsecond, so it stands for a point
+// in time. A pause uses up what a burst as long as the pause leaves: so what is used is never
+// more than the longest pause, whoever is told of one at the same time, and no call fits until
+// it has drained.
+func pauseRule(burst int64) *headgate.Rule {
+	return headgate.MustRule(pauseName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: burst})
+}
+
+var callRule = pauseRule(pauseBurst)
 
 // tellWithin bounds a call to the store that tells others.
 const tellWithin = time.Second
@@ -28,7 +36,7 @@ func (c *call) shared() (again time.Duration, err error) {
 	if c.t.store == nil {
 		return 0, nil
 	}
-	checks := []headgate.Check{{Rule: pauseRule, Key: c.name}}
+	checks := []headgate.Check{{Rule: callRule, Key: c.name}}
 	for _, l := range c.t.config.Limits {
 		key := c.name
 		if l.Key != nil {
@@ -56,6 +64,12 @@ func (c *call) shared() (again time.Duration, err error) {
 	wait := v.RetryAfter
 	if v.Allowed {
 		wait = v.Delay
+	} else if pause := &decisions[0]; pause.Rule == callRule && !pause.Allowed {
+		now := time.Now()
+		c.hold(now.Add(pause.RetryAfter))
+		if wait >= 0 {
+			wait = max(wait, c.pause(now))
+		}
 	}
 	if wait == 0 {
 		return 0, nil
@@ -65,7 +79,7 @@ func (c *call) shared() (again time.Duration, err error) {
 			c.refund(checks, decisions)
 		}
 		d := headgate.Decision{RetryAfter: wait}
-		if deciding := v.Deciding(); deciding != nil && deciding.Rule != pauseRule {
+		if deciding := v.Deciding(); deciding != nil && deciding.Rule != callRule {
 			d = *deciding
 		}
 		return 0, c.denied(d)
@@ -102,21 +116,18 @@ func (c *call) learn(hint *Hint, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
 	defer cancel()
-	check := []headgate.Check{{Rule: pauseRule, Key: c.name}}
-	decisions, err := c.t.store.Take(ctx, headgate.OpPeek, check, nil)
-	if err == nil {
-		// Others may have been told the same: only what is missing is charged.
-		owed := int64(pauseBurst) - decisions[0].Remaining
-		if !decisions[0].Allowed {
-			owed = pauseBurst + decisions[0].RetryAfter.Microseconds()
+	most := pauseBurst + pause.Microseconds()
+	check := []headgate.Check{{Rule: pauseRule(most), Key: c.name, Cost: most}}
+	for {
+		decisions, err := c.t.store.Take(ctx, headgate.OpTake, check, nil)
+		if err != nil {
+			c.failed(err)
+			return
 		}
-		if missing := pauseBurst + pause.Microseconds() - owed; missing > 0 {
-			check[0].Cost = min(missing, headgate.MaxCount)
-			_, err = c.t.store.Take(ctx, headgate.OpCharge, check, nil)
+		if decisions[0].Allowed || decisions[0].Remaining == 0 {
+			return
 		}
-	}
-	if err != nil {
-		c.failed(err)
+		check[0].Cost = decisions[0].Remaining // Others were told of a shorter pause, or came first.
 	}
 }
 

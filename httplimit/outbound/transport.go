@@ -54,10 +54,11 @@ func New(store headgate.Store, base http.RoundTripper, config Config) (*Transpor
 
 // call is one request with all its attempts.
 type call struct {
-	t    *Transport
-	r    *http.Request
-	ctx  context.Context
-	name string // of the partner
+	t        *Transport
+	r        *http.Request
+	ctx      context.Context
+	name     string // of the partner
+	endpoint string
 	*partner
 	left  time.Duration // that it may wait yet
 	again bool          // it may be sent again
@@ -70,7 +71,7 @@ type call struct {
 // that it came with that, or that this transport has given up.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := t.config.Partner(r)
-	c := &call{t: t, r: r, ctx: r.Context(), name: name, partner: t.partners.of(name, time.Now()), left: t.config.MaxWait, again: repeatable(r)}
+	c := &call{t: t, r: r, ctx: r.Context(), name: name, endpoint: r.Method + " " + r.URL.Path, partner: t.partners.of(name, time.Now()), left: t.config.MaxWait, again: repeatable(r)}
 	cancel := context.CancelFunc(func() {})
 	if t.config.Timeout > 0 {
 		c.ctx, cancel = context.WithTimeout(c.ctx, t.config.Timeout)
@@ -97,9 +98,12 @@ func repeatable(r *http.Request) bool {
 }
 
 func (c *call) do() (*http.Response, error) {
-	if c.Refuses(time.Now()) {
+	if wait := c.Wait(c.endpoint, time.Now()); wait > 0 {
 		c.unsent()
-		return nil, &headgate.DeniedError{Reason: fmt.Sprintf("of late, %s has hardly answered; this call was not made", c.name)}
+		return nil, &headgate.DeniedError{
+			Decision: headgate.Decision{RetryAfter: wait},
+			Reason:   fmt.Sprintf("%s has rejected all such calls of late; one is sent now and then, to find out when it accepts them again", c.name),
+		}
 	}
 	c.Call()
 	for try := 1; ; try++ {
@@ -150,7 +154,7 @@ func (c *call) retry(try int, hint *Hint) (wait time.Duration, ok bool) {
 	if wait > c.left || hint.Wait > c.t.config.MaxPause || admission.EndsWithin(c.ctx, wait) {
 		return 0, false
 	}
-	return wait, c.Take()
+	return wait, !c.Closed(c.endpoint) && c.Take()
 }
 
 // giveUp returns the last attempt's answer or error, marked so that nobody above tries again:
@@ -198,23 +202,27 @@ func (c *call) denied(d headgate.Decision) error {
 
 // admit waits until the request may be sent, or returns why it may not.
 func (c *call) admit() error {
-	for {
-		most := c.left
+	for spread := false; ; {
+		now, most := time.Now(), c.left
 		if deadline, ok := c.ctx.Deadline(); ok {
-			most = min(most, time.Until(deadline))
+			most = min(most, deadline.Sub(now))
 		}
-		wait, ok := c.slot(time.Now(), most)
-		if !ok {
+		wait := c.pause(now)
+		fits := wait <= most
+		if wait == 0 && !spread {
+			wait, fits = c.slot(now, most)
+			spread = true
+		}
+		if !fits {
 			return c.denied(headgate.Decision{RetryAfter: wait})
 		}
+		if wait == 0 {
+			var err error
+			if wait, err = c.shared(); err != nil || wait == 0 {
+				return err
+			}
+		}
 		if err := c.sleep(wait); err != nil {
-			return err
-		}
-		again, err := c.shared()
-		if err != nil || again == 0 {
-			return err
-		}
-		if err := c.sleep(again); err != nil {
 			return err
 		}
 	}
@@ -262,20 +270,20 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 	res, err := c.t.base.RoundTrip(r)
 	now := time.Now()
 	if err != nil {
-		late := errors.Is(err, context.DeadlineExceeded)
+		late, ended := errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.Canceled)
 		cancel()
 		outcome := flow.Ignore
 		if late {
 			outcome = flow.Overload
 		}
 		permit.Done(outcome)
-		if !errors.Is(c.ctx.Err(), context.Canceled) && !errors.Is(ctx.Err(), context.Canceled) {
-			c.Tried(now, false)
+		if !ended {
+			c.Tried(c.endpoint, now, false)
 		}
 		return nil, Hint{}, err
 	}
 	hint := ReadHint(res.StatusCode, res.Header, now)
-	c.Tried(now, res.StatusCode < http.StatusInternalServerError)
+	c.Tried(c.endpoint, now, !failed(res, &hint, nil))
 	c.learn(&hint, now)
 	res.Body = ending(res, permit, cancel)
 	return res, hint, nil

@@ -1,0 +1,132 @@
+package retry
+
+import (
+	"strconv"
+	"testing"
+	"time"
+)
+
+// traffic is calls at an even rate to a service by a throttle.
+type traffic struct {
+	throttle Throttle
+	now      time.Time
+	every    time.Duration
+}
+
+// run makes calls to the endpoints in turn, and returns how many of how many were sent.
+func (c *traffic) run(d time.Duration, accepts bool, endpoints ...string) (sent, calls int) {
+	for end := c.now.Add(d); c.now.Before(end); c.now = c.now.Add(c.every) {
+		endpoint := endpoints[calls%len(endpoints)]
+		calls++
+		if c.throttle.Wait(endpoint, c.now) <= 0 {
+			sent++
+			c.throttle.Tried(endpoint, c.now, accepts)
+		}
+	}
+	return sent, calls
+}
+
+func begin(every time.Duration) *traffic {
+	return &traffic{now: time.Unix(1_800_000_000, 0), every: every}
+}
+
+// TestThrottle: hardly any calls are sent to a service that rejects them all, however many
+// endpoints it has, and all of them soon after it has recovered.
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	many := make([]string, 1000)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	for _, endpoints := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c", "d", "e"}, many} {
+		for _, every := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond} {
+			for _, outage := range []time.Duration{20 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
+				c := begin(every)
+				sent, calls := c.run(outage, false, endpoints...)
+				if sent > calls/20+2*enough+int(shortest/every) || sent < int(outage/longest) {
+					t.Errorf("%d endpoints, a call each %v: %d of %d were sent within %v", len(endpoints), every, sent, calls, outage)
+				}
+				c.run(longest, true, endpoints...)
+				if sent, calls := c.run(time.Second, true, endpoints...); sent < calls {
+					t.Errorf("%d endpoints, a call each %v, %v after an outage of %v: %d of %d are sent", len(endpoints), every, longest, outage, sent, calls)
+				}
+			}
+		}
+	}
+}
+
+// TestThrottleSpares: no call fails that need not.
+func TestThrottleSpares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		every time.Duration
+		calls func(c *traffic) (sent, calls int)
+	}{
+		{"a pause", time.Millisecond, func(c *traffic) (int, int) {
+			c.run(time.Second, true, "a")
+			sent, calls := c.run(shortest, false, "a")
+			sent2, calls2 := c.run(time.Second, true, "a")
+			return sent + sent2, calls + calls2
+		}},
+		{"rare calls", 5 * time.Second, func(c *traffic) (int, int) { return c.run(time.Hour, false, "a") }},
+		{"another endpoint", 10 * time.Millisecond, func(c *traffic) (sent, calls int) {
+			c.run(time.Hour, false, "failing")
+			return c.run(time.Minute, true, "healthy")
+		}},
+		{"another endpoint that is called now and then", 10 * time.Millisecond, func(c *traffic) (sent, calls int) {
+			for range 100 {
+				c.run(time.Minute, false, "failing")
+				s, n := c.run(c.every, true, "healthy")
+				sent, calls = sent+s, calls+n
+			}
+			return sent, calls
+		}},
+		{"a part is accepted", 10 * time.Millisecond, func(c *traffic) (sent, calls int) {
+			for range 1000 {
+				s, n := c.run(4*c.every, false, "a")
+				s2, n2 := c.run(c.every, true, "a")
+				sent, calls = sent+s+s2, calls+n+n2
+			}
+			return sent, calls
+		}},
+		{"long after the last call", time.Millisecond, func(c *traffic) (int, int) {
+			c.run(time.Minute, false, "a")
+			c.now = c.now.Add(2*longest + time.Millisecond)
+			// They are under way at once.
+			sent := 0
+			for range 50 {
+				if c.throttle.Wait("a", c.now) <= 0 {
+					sent++
+				}
+			}
+			return sent, 50
+		}},
+	} {
+		if sent, calls := c.calls(begin(c.every)); sent != calls {
+			t.Errorf("%s: %d of %d calls were sent", c.name, sent, calls)
+		}
+	}
+}
+
+// TestThrottleStaysClosed: a service that accepts one call by chance is not sent all of them.
+func TestThrottleStaysClosed(t *testing.T) {
+	t.Parallel()
+	c := begin(10 * time.Millisecond)
+	c.run(time.Minute, false, "a")
+	sent, calls := 0, 0
+	for range 10 {
+		c.throttle.Tried("a", c.now, true)
+		s, n := c.run(time.Minute, false, "a")
+		sent, calls = sent+s, calls+n
+	}
+	if sent > calls/100 {
+		t.Errorf("%d of %d calls were sent", sent, calls)
+	}
+	if !c.throttle.Closed("a") || c.throttle.Closed("b") {
+		t.Errorf("closed for the endpoint that rejects: %v, for another: %v", c.throttle.Closed("a"), c.throttle.Closed("b"))
+	}
+	if wait := c.throttle.Wait("a", c.now); wait <= 0 || wait > longest {
+		t.Errorf("the next call is sent in %v", wait)
+	}
+}

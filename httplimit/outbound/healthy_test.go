@@ -1,0 +1,280 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// The tests of this file run in virtual time.
+
+// simulated is a partner that takes 10 ms to decide, and as long before and after that.
+type simulated struct {
+	answer   func(r *http.Request, res *http.Response) error // changes an answer of 200
+	attempts atomic.Int64
+}
+
+func (s *simulated) RoundTrip(r *http.Request) (*http.Response, error) {
+	const leg = 10 * time.Millisecond
+	time.Sleep(leg)
+	s.attempts.Add(1)
+	res := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody}
+	err := s.answer(r, res)
+	time.Sleep(leg)
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// remote is a store that is as far away as one in the same data centre.
+type remote struct{ headgate.Store }
+
+func (s remote) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	time.Sleep(500 * time.Microsecond)
+	dst, err := s.Store.Take(ctx, op, checks, dst)
+	time.Sleep(500 * time.Microsecond)
+	return dst, err
+}
+
+// traffic makes calls at random moments, at a mean rate, whatever becomes of those before them.
+type traffic struct {
+	t     *testing.T
+	rate  int // in a second
+	paths func() string
+	over  []*Transport // in turn
+}
+
+func newTraffic(t *testing.T, rate, processes int, store headgate.Store, base http.RoundTripper) *traffic {
+	c := &traffic{t: t, rate: rate, paths: func() string { return "" }}
+	for range processes {
+		tr, err := New(store, base, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.over = append(c.over, tr)
+	}
+	return c
+}
+
+// run makes calls for so long, waits until they have ended, and returns for each path how many of
+// them were answered with 200.
+func (c *traffic) run(d time.Duration) (good, calls map[string]int) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	good, calls = make(map[string]int), make(map[string]int)
+	began := time.Now()
+	for i := 0; ; i++ {
+		time.Sleep(time.Duration(rand.ExpFloat64() * float64(time.Second) / float64(c.rate)))
+		if time.Since(began) > d {
+			break
+		}
+		path := c.paths()
+		calls[path]++
+		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, "http://partner/"+path, nil)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		all.Go(func() {
+			res, err := c.over[i%len(c.over)].RoundTrip(r)
+			if err != nil {
+				return
+			}
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				mu.Lock()
+				defer mu.Unlock()
+				good[path]++
+			}
+		})
+	}
+	all.Wait()
+	return good, calls
+}
+
+// TestOutages: from 5 s after an outage of any length on, calls are answered, and while it lasts
+// hardly any are sent. A client that begins in the outage does as well.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("connection refused")
+	for kind, answer := range map[string]func(*http.Response) error{
+		"503":                  func(res *http.Response) error { res.StatusCode = 503; return nil },
+		"429":                  func(res *http.Response) error { res.StatusCode = 429; return nil },
+		"a refused connection": func(*http.Response) error { return refused },
+		"503 with Retry-After": func(res *http.Response) error {
+			res.StatusCode = 503
+			res.Header.Set("Retry-After", "1")
+			return nil
+		},
+	} {
+		for _, rate := range []int{10, 100} {
+			for _, outage := range []time.Duration{20 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
+				calls := int(outage.Seconds()) * rate
+				if kind != "503" && calls > 10_000 || calls > 100_000 || race.Enabled && calls > 1_000 {
+					continue // The test of the throttle itself has the longest, at the highest rate.
+				}
+				t.Run(fmt.Sprintf("%s for %v at %d", kind, outage, rate), func(t *testing.T) {
+					bubbletest.Test(t, func(t *testing.T) {
+						down := false
+						p := &simulated{answer: func(_ *http.Request, res *http.Response) error {
+							if down {
+								return answer(res)
+							}
+							return nil
+						}}
+						c := newTraffic(t, rate, 1, nil, p)
+						if outage > 20*time.Second {
+							c.run(10 * time.Second)
+						}
+						down = true
+						p.attempts.Store(0)
+						_, calls := c.run(outage)
+						attempts := int(p.attempts.Load())
+						down = false
+						first, of := c.run(5 * time.Second)
+						good, all := c.run(5 * time.Second)
+						t.Logf("%d calls, %d attempts; answered: in the first 5 s %d of %d, then %d of %d", calls[""], attempts, first[""], of[""], good[""], all[""])
+						// What is above a twentieth is what it takes to notice: half a second, with retries.
+						if attempts > calls[""]/20+30+rate {
+							t.Errorf("%d attempts for %d calls in the outage", attempts, calls[""])
+						}
+						if good[""] < all[""]*95/100 {
+							t.Errorf("from 5 s after the outage on, %d of %d calls were answered", good[""], all[""])
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestOneEndpointFails: what one endpoint answers does not stop calls to the others.
+func TestOneEndpointFails(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{500, 503, 429} {
+		for _, rate := range []int{10, 100} {
+			bubbletest.Test(t, func(t *testing.T) {
+				p := &simulated{answer: func(r *http.Request, res *http.Response) error {
+					if r.URL.Path == "/failing" {
+						res.StatusCode = status
+					}
+					return nil
+				}}
+				c := newTraffic(t, rate, 1, nil, p)
+				c.paths = func() string {
+					if rand.Float64() < 0.8 {
+						return "failing"
+					}
+					return "healthy"
+				}
+				if good, calls := c.run(time.Minute); good["healthy"] < calls["healthy"] {
+					t.Errorf("%d at %d a second: %d of %d calls to the healthy endpoint were answered", status, rate, good["healthy"], calls["healthy"])
+				}
+			})
+		}
+	}
+}
+
+// TestFleetAtALimit: processes that share a store and have no limit of their own get nearly all
+// that the partner admits.
+func TestFleetAtALimit(t *testing.T) {
+	t.Parallel()
+	const limit = 50 // in a second
+	for kind, of := range map[string]headgate.Limit{
+		"a bucket":         headgate.PerSecond(limit),
+		"a fixed window":   {Algorithm: headgate.FixedWindow, Count: limit, Period: time.Second},
+		"a sliding window": headgate.Sliding(limit, time.Second),
+	} {
+		for _, processes := range []int{1, 5} {
+			for _, rate := range []int{52, 200} {
+				if race.Enabled && (processes == 1 || rate == 200) {
+					continue
+				}
+				bubbletest.Test(t, func(t *testing.T) {
+					limiter := headgate.New(memory.New(), headgate.MustRule("partner", of))
+					began := time.Now()
+					const during = time.Minute
+					var admitted atomic.Int64
+					p := &simulated{answer: func(r *http.Request, res *http.Response) error {
+						switch d, err := limiter.Allow(r.Context(), ""); {
+						case err != nil:
+							return err
+						case !d.Allowed:
+							res.StatusCode = 429
+							res.Header.Set("Retry-After", "1")
+						case time.Since(began) < during:
+							admitted.Add(1)
+						}
+						return nil
+					}}
+					newTraffic(t, rate, processes, remote{memory.New()}, p).run(during)
+					share := float64(admitted.Load()) / (limit * during.Seconds())
+					t.Logf("%s, %d processes, %d calls a second: %.3f of what the partner admits, %d attempts", kind, processes, rate, share, p.attempts.Load())
+					if share < 0.9 {
+						t.Errorf("%s, %d processes, %d calls a second: they get %.3f of what the partner admits", kind, processes, rate, share)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestPausesDoNotAddUp: of the pauses that processes are asked for at a time, the latest end holds,
+// for all of them.
+func TestPausesDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		const processes = 20
+		p := &simulated{answer: func(r *http.Request, res *http.Response) error {
+			res.StatusCode = 429
+			res.Header.Set("Retry-After", r.URL.Path[1:])
+			return nil
+		}}
+		store := remote{memory.New()}
+		var all sync.WaitGroup
+		for i := range processes {
+			c := newTraffic(t, 1, 1, store, p)
+			all.Go(func() {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://partner/"+strconv.Itoa(i+1), nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if res, err := c.over[0].RoundTrip(r); err != nil {
+					t.Error(err)
+				} else {
+					_ = res.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		other, err := New(store, p, Config{MaxWait: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://partner/1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := other.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		denied, ok := errors.AsType[*headgate.DeniedError](err)
+		if !ok || denied.Decision.RetryAfter > processes*time.Second*21/20 || denied.Decision.RetryAfter < (processes-1)*time.Second {
+			t.Errorf("another process is told %v, want %ds, or up to a twentieth more", err, processes)
+		}
+	})
+}
