@@ -19,8 +19,8 @@
 //
 // The budget keeps retries from making an overload worse. If each of several layers tries three
 // times on its own, one call becomes nine or 27 attempts; with budgets of a tenth, it is little
-// more than one. A [Throttle] goes further: if a service hardly answers, it fails calls before they
-// are sent.
+// more than one. A [Throttle] goes further: if a service rejects everything, it fails most calls
+// before they are sent.
 //
 // # Caveats
 //

@@ -65,8 +65,8 @@ type call struct {
 }
 
 // RoundTrip implements [http.RoundTripper]. Its errors are a [*headgate.DeniedError] if the
-// request was not sent since it would have had to wait for too long, or since hardly any
-// were answered of late; a [*flow.Rejection] of the gate; or that of the transport that
+// request was not sent since it would have had to wait for too long, or since the partner
+// has rejected all such requests of late; a [*flow.Rejection] of the gate; or that of the transport that
 // sends. An answer that is not to be retried by anybody above has Headgate-Retry: no, be it
 // that it came with that, or that this transport has given up.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
