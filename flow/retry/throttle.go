@@ -31,16 +31,17 @@ const (
 
 // rejections is what is known of attempts that were rejected.
 type rejections struct {
-	count       int       // at most enough; accepted attempts make up for some
-	first, last time.Time // when the first and the last of them were rejected
-	sent        time.Time // when an attempt was sent last
+	count       int           // at most enough; accepted attempts make up for some
+	first, last time.Time     // when the first and the last of them were rejected
+	sent        time.Time     // when an attempt was sent last
+	most        time.Duration // the longest time between two attempts
 }
 
 // closed reports whether calls fail, apart from some.
 func (r *rejections) closed() bool { return r.count == enough && r.last.Sub(r.first) >= shortest }
 
 // wait returns the time until an attempt may be sent. Between two attempts is half of the time for
-// which all were rejected: an outage costs callers at most half as much again, and four seconds.
+// which all were rejected: an outage fails at most half as many calls again as arrive in it.
 func (r *rejections) wait(now time.Time) time.Duration {
 	if now.Sub(r.sent) > 2*longest {
 		r.count = 0 // Nobody has called for long, so nothing is known.
@@ -48,16 +49,19 @@ func (r *rejections) wait(now time.Time) time.Duration {
 	if !r.closed() {
 		return 0
 	}
-	return r.sent.Add(min(r.last.Sub(r.first)/2, longest)).Sub(now)
+	return r.sent.Add(min(r.last.Sub(r.first)/2, r.most)).Sub(now)
 }
 
 func (r *rejections) accept() { r.count = max(r.count-worth, 0) }
 
-func (r *rejections) reject(now time.Time) {
+func (r *rejections) reject(now time.Time, told time.Duration) {
 	if r.count == 0 {
 		r.first = now
 	}
-	r.last = now
+	r.last, r.most = now, longest
+	if told > 0 {
+		r.most = min(r.most, told)
+	}
 	r.count = min(r.count+1, enough)
 }
 
@@ -82,20 +86,24 @@ func (t *Throttle) Closed(endpoint string) bool {
 	return t.all.closed() || t.endpoint(endpoint).closed()
 }
 
-// Tried records an attempt, and whether the endpoint has accepted it.
-func (t *Throttle) Tried(endpoint string, now time.Time, accepted bool) {
+// Accepted records an attempt that the endpoint has accepted.
+func (t *Throttle) Accepted(endpoint string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all.accept()
+	t.endpoint(endpoint).accept()
+}
+
+// Rejected records an attempt that the endpoint has rejected, and in what time it wants another
+// one: zero if it has not said so.
+func (t *Throttle) Rejected(endpoint string, now time.Time, told time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.endpoint(endpoint)
-	if accepted {
-		t.all.accept()
-		e.accept()
-		return
-	}
 	if e.count < fromOne || t.all.count == enough {
-		t.all.reject(now)
+		t.all.reject(now, told)
 	}
-	e.reject(now)
+	e.reject(now, told)
 }
 
 func (t *Throttle) endpoint(name string) *rejections {

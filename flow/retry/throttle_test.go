@@ -20,7 +20,11 @@ func (c *traffic) run(d time.Duration, accepts bool, endpoints ...string) (sent,
 		calls++
 		if c.throttle.Wait(endpoint, c.now) <= 0 {
 			sent++
-			c.throttle.Tried(endpoint, c.now, accepts)
+			if accepts {
+				c.throttle.Accepted(endpoint)
+			} else {
+				c.throttle.Rejected(endpoint, c.now, 0)
+			}
 		}
 	}
 	return sent, calls
@@ -116,7 +120,7 @@ func TestThrottleStaysClosed(t *testing.T) {
 	c.run(time.Minute, false, "a")
 	sent, calls := 0, 0
 	for range 10 {
-		c.throttle.Tried("a", c.now, true)
+		c.throttle.Accepted("a")
 		s, n := c.run(time.Minute, false, "a")
 		sent, calls = sent+s, calls+n
 	}
@@ -126,7 +130,18 @@ func TestThrottleStaysClosed(t *testing.T) {
 	if !c.throttle.Closed("a") || c.throttle.Closed("b") {
 		t.Errorf("closed for the endpoint that rejects: %v, for another: %v", c.throttle.Closed("a"), c.throttle.Closed("b"))
 	}
-	if wait := c.throttle.Wait("a", c.now); wait <= 0 || wait > longest {
-		t.Errorf("the next call is sent in %v", wait)
+	for _, told := range []time.Duration{0, time.Second, time.Hour} {
+		c.throttle.Rejected("a", c.now, told)
+		most := longest
+		if told == time.Second {
+			most = told
+		}
+		c.now = c.now.Add(longest)
+		if wait := c.throttle.Wait("a", c.now); wait > 0 {
+			t.Errorf("told %v, no call is sent for another %v", told, wait)
+		}
+		if wait := c.throttle.Wait("a", c.now); wait != most {
+			t.Errorf("told %v, the next call is sent in %v, want %v", told, wait, most)
+		}
 	}
 }

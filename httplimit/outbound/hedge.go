@@ -65,7 +65,7 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 // the limits of our own like any other. It does not wait: the answer to the first attempt may
 // be there sooner.
 func (c *call) mayHedge() bool {
-	if !c.Take() {
+	if c.Closed(c.endpoint) || !c.Take() {
 		return false
 	}
 	left := c.left

@@ -66,8 +66,8 @@ type call struct {
 
 // RoundTrip implements [http.RoundTripper]. Its errors are a [*headgate.DeniedError] if the
 // request was not sent since it would have had to wait for too long, or since the partner
-// has rejected all such requests of late; a [*flow.Rejection] of the gate; or that of the transport that
-// sends. An answer that is not to be retried by anybody above has Headgate-Retry: no, be it
+// has rejected all such requests of late; a [*flow.Rejection] of the gate; or that of the
+// transport that sends. An answer that is not to be retried by anybody above has Headgate-Retry: no, be it
 // that it came with that, or that this transport has given up.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := t.config.Partner(r)
@@ -278,12 +278,20 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		}
 		permit.Done(outcome)
 		if !ended {
-			c.Tried(c.endpoint, now, false)
+			c.Rejected(c.endpoint, now, 0)
 		}
 		return nil, Hint{}, err
 	}
 	hint := ReadHint(res.StatusCode, res.Header, now)
-	c.Tried(c.endpoint, now, !failed(res, &hint, nil))
+	switch {
+	case hint.Limited:
+		// Who is at a limit, which others may have used up, is served in its turn.
+		c.Rejected(c.endpoint, now, hint.Wait)
+	case failed(res, &hint, nil):
+		c.Rejected(c.endpoint, now, 0)
+	default:
+		c.Accepted(c.endpoint)
+	}
 	c.learn(&hint, now)
 	res.Body = ending(res, permit, cancel)
 	return res, hint, nil
