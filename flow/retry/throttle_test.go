@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -109,6 +110,28 @@ func TestThrottleSpares(t *testing.T) {
 	} {
 		if sent, calls := c.calls(begin(c.every)); sent != calls {
 			t.Errorf("%s: %d of %d calls were sent", c.name, sent, calls)
+		}
+	}
+}
+
+// TestThrottlePartialFailure: what is rejected at random does not stop the rest.
+func TestThrottlePartialFailure(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, is := range []struct {
+		every        time.Duration
+		accepts, min float64 // shares
+	}{{100 * time.Millisecond, 0.5, 0.97}, {10 * time.Millisecond, 0.5, 1}, {100 * time.Millisecond, 0.2, 0.2}, {10 * time.Millisecond, 0.2, 0.95}} {
+		c := begin(is.every)
+		sent, calls := 0, 0
+		for range 60_000 {
+			s, n := c.run(is.every, random.Float64() < is.accepts, "a")
+			sent, calls = sent+s, calls+n
+		}
+		if share := float64(sent) / float64(calls); share < is.min {
+			t.Errorf("a call each %v, of which %.1f are accepted: %.3f are sent, want %.2f", is.every, is.accepts, share, is.min)
+		} else {
+			t.Logf("a call each %v, of which %.1f are accepted: %.3f are sent", is.every, is.accepts, share)
 		}
 	}
 }
