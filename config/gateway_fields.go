@@ -28,7 +28,7 @@ func gatewayFile() value[gatewayfile.Settings] {
 			func(into *t, _ *node, v []entry[gatewayfile.Upstream]) { into.Upstreams = good(v) }),
 		to("routes", "the routes. Other requests are answered with 404. Without routes, every request goes to the first upstream", listOf(routeMapping(), 1, gatewayfile.MaxRoutes),
 			func(into *t, _ *node, v []entry[gatewayfile.Route]) { into.Routes = good(v) }),
-		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400", pathForms(),
+		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400, and so are methods that are overridden unless ignored_overrides (in headers and queries) is there", pathForms(),
 			func(into *t, _ *node, v httplimit.PathForm) { into.Paths = v }),
 		to("identity", "where a request's descriptor entries come from", identityMapping(),
 			func(into *t, _ *node, v gatewayfile.Identity) { into.Identity = v }),
@@ -175,7 +175,7 @@ func identityMapping() value[gatewayfile.Identity] {
 	parts := oneOf(gatewayfile.CommonName, gatewayfile.DNSName, gatewayfile.URI, gatewayfile.Email, gatewayfile.Fingerprint)
 	return object("identity", []field[t]{
 		to("address", "which proxies are trusted to report the client's address", addressMapping(), func(into *t, _ *node, v gatewayfile.Address) { into.Address = v }),
-		to("api_key", "headers that contain the API key (entry api_key)", listOf(headerText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
+		to("api_key", "headers that contain the API key (entry api_key), such as X-API-Key. Authorization:Token names the scheme before the key, and Authorization:* allows any scheme or none; Authorization alone means Authorization:Bearer", listOf(keyText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.APIKey = good(v) }),
 		to("headers", "entries taken from headers, each with its header. Any client may set these", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.Headers = v }),
 		to("trusted_headers", "entries taken from headers of trusted proxies, each with its header", mapOf("an entry", policy.MaxEntries, headerText()), func(into *t, _ *node, v map[string]string) { into.Trusted = v }),
 		to("certificate", "entries taken from the client's certificate, each with the part it comes from: common_name, dns_name, uri, email, fingerprint", mapOf("an entry", policy.MaxEntries, parts), func(into *t, _ *node, v map[string]gatewayfile.CertificateField) { into.Certificate = v }),
@@ -198,7 +198,7 @@ func jwtMapping() value[gatewayfile.JWT] {
 		to("algorithms", "accepted algorithms. Default: [RS256, ES256, EdDSA]", listOf(algorithmText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
 		to("issuer", "required issuer: the claim iss must equal it", filledText(), func(into *t, _ *node, v string) { into.Issuer = v }),
 		to("audience", "required audience: the claim aud must contain it", filledText(), func(into *t, _ *node, v string) { into.Audience = v }),
-		to("header", "header with the token. Default: Authorization", headerText(), func(into *t, _ *node, v string) { into.Header = v }),
+		to("header", "header with the token, with the scheme before it if it has one, such as Authorization:JWT. Default: Authorization, which means Authorization:Bearer", keyText(), func(into *t, _ *node, v string) { into.Header = v }),
 		to("leeway", "allowed difference between clocks", waitText(), func(into *t, _ *node, v time.Duration) { into.Leeway = v }),
 		to("refresh", "how often the keys of a URL are fetched", waitText(), func(into *t, _ *node, v time.Duration) { into.Refresh = v }),
 		to("claims", "entries taken from claims, such as { user: sub }", mapOf("an entry", policy.MaxEntries, filledText()), func(into *t, _ *node, v map[string]string) { into.Claims = v }),

@@ -7,10 +7,12 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 )
 
@@ -63,6 +65,16 @@ func headerText() value[string] {
 	return plainText(schema{"pattern": pattern.String()}, func(s string) (string, error) {
 		if !pattern.MatchString(s) {
 			return "", fmt.Errorf("%q is not the name of a header", s)
+		}
+		return s, nil
+	})
+}
+
+// keyText is a header with an API key, perhaps with the scheme that precedes the key.
+func keyText() value[string] {
+	return plainText(schema{"pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+(: *[A-Za-z0-9!#$%&'*+.^_`|~-]+ *)?$"}, func(s string) (string, error) {
+		if problem := new(identity.Keys).Add(s, strings.ToLower); problem != "" {
+			return "", errors.New(problem)
 		}
 		return s, nil
 	})

@@ -39,7 +39,7 @@ func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 		}
 		return nil
 	case admission.Lacking:
-		return errNobody(a.Entry, s.reader.apiKeys)
+		return errNobody(a.Entry, &s.reader.apiKeys)
 	case admission.Unclear:
 		return errUnclear(a.Why)
 	case admission.Listed:

@@ -26,7 +26,7 @@ func by(facts ...*fact) Key { return Key{admission.By(facts...)} }
 // reader finds what needs options to be found.
 type reader struct {
 	resolver resolver
-	apiKeys  []string // names of metadata, in lower case
+	apiKeys  identity.Keys // by names in lower case
 }
 
 // The facts that every server knows; see [Policy]. Those without a function are found by
@@ -37,7 +37,7 @@ var (
 	factRoute       = &fact{Name: "route", Find: func(c *Call) string { return c.Method }}
 	factMethod      = &fact{Name: "method", Find: func(c *Call) string { _, name := split(c.Method); return name }}
 	factService     = &fact{Name: "service", Find: (*Call).Service}
-	factHost        = &fact{Name: "host", Find: func(c *Call) string { return identity.Hostname(c.first(":authority")) }}
+	factHost        = &fact{Name: "host", Find: host, Unclear: received(unclearHost)}
 	factCertificate = &fact{Name: "certificate", Find: certificate}
 	factTarget      = &fact{Name: "target", Find: func(c *Call) string { return c.Target }}
 )
@@ -46,8 +46,8 @@ var (
 func (r *reader) finders() map[*fact]fact {
 	return map[*fact]fact{
 		factAPIKey: {
-			Find:    func(c *Call) string { return identity.APIKey(c.metadata(), r.apiKeys) },
-			Unclear: received(func(c *Call) string { return identity.Unclear(c.metadata(), r.apiKeys) }),
+			Find:    func(c *Call) string { return r.apiKeys.Of(c.metadata()) },
+			Unclear: received(func(c *Call) string { return r.apiKeys.Unclear(c.metadata()) }),
 		},
 		factIP: {Find: r.ip},
 	}
@@ -130,6 +130,18 @@ func Combine(keys ...Key) Key {
 		parts[i] = keys[i].of
 	}
 	return Key{admission.Combine(parts...)}
+}
+
+func host(c *Call) string {
+	name, _ := identity.Hostname(c.first(":authority"))
+	return name
+}
+
+func unclearHost(c *Call) string {
+	if _, ok := identity.Hostname(c.first(":authority")); !ok {
+		return identity.Unhosted
+	}
+	return ""
 }
 
 // ip returns the client's whole address as text.

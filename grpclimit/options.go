@@ -135,10 +135,12 @@ type settings struct {
 
 // newSettings are the defaults of servers and clients.
 func newSettings(store headgate.Store) settings {
-	return settings{
+	s := settings{
 		Options: admission.Options[*Call]{Store: store, IPv6Bits: DefaultIPv6Prefix, Address: factIP},
-		reader:  reader{resolver: newResolver(new(identity.Resolver)), apiKeys: []string{"authorization", "x-api-key"}},
+		reader:  reader{resolver: newResolver(new(identity.Resolver))},
 	}
+	APIKeyMetadata("authorization", "x-api-key")(&s)
+	return s
 }
 
 // Limit binds every call by the rules, with counters for the key. It may be given several times,
@@ -222,20 +224,21 @@ func IPv6Prefix(bits int) Option {
 }
 
 // APIKeyMetadata names the keys of the metadata that may have the API key. The first one that the
-// call has counts. In authorization the API key follows the word Bearer. The default is
+// call has counts. In authorization the API key follows the word Bearer; "authorization:token"
+// names another scheme, and "authorization:*" means any scheme or none. The default is
 // authorization, then x-api-key. Name exactly the keys by which the service authenticates: with one
 // that the service ignores, a client could pretend to be a new client with each call.
 func APIKeyMetadata(keys ...string) Option {
 	return func(s *settings) {
-		s.reader.apiKeys = nil
+		s.reader.apiKeys = identity.Keys{}
 		if len(keys) == 0 {
 			s.Bad("APIKeyMetadata", "APIKeyMetadata needs the name of a key")
 		}
 		for _, key := range keys {
-			if !validKey(key) {
-				s.Bad("APIKeyMetadata", "APIKeyMetadata: %q is not the name of a key of metadata", key)
+			name, _, _ := strings.Cut(key, ":")
+			if problem := s.reader.apiKeys.Add(key, strings.ToLower); problem != "" || !validKey(name) {
+				s.Bad("APIKeyMetadata", "APIKeyMetadata: %q is not the name of a key of metadata, with or without a scheme, such as authorization:token", key)
 			}
-			s.reader.apiKeys = append(s.reader.apiKeys, strings.ToLower(key))
 		}
 	}
 }

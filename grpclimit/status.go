@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
@@ -82,10 +83,10 @@ func errForbidden() error {
 	return newStatus(codes.PermissionDenied, ReasonForbidden, "The call is not allowed.")
 }
 
-func errNobody(entry string, apiKeys []string) error {
+func errNobody(entry string, apiKeys *identity.Keys) error {
 	switch entry {
 	case factAPIKey.Name:
-		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "Send an API key in the metadata "+strings.Join(apiKeys, " or ")+".")
+		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "Send an API key in the metadata "+strings.Join(apiKeys.Names(), " or ")+".")
 	case "user":
 		return newStatus(codes.Unauthenticated, ReasonNoIdentity, "The call comes from no user who is signed in.")
 	case factCertificate.Name:

@@ -28,7 +28,7 @@ var (
 	factIP     = &fact{Name: "ip"}
 	factRoute  = &fact{Name: "route"}
 	factMethod = &fact{Name: "method", Find: func(r *http.Request) string { return r.Method }}
-	factHost   = &fact{Name: "host", Find: func(r *http.Request) string { return identity.Hostname(r.Host) }}
+	factHost   = &fact{Name: "host", Find: host, Unclear: unclearHost}
 	factPath   = &fact{Name: "path"}
 
 	known = []*fact{factAPIKey, factIP, factRoute, factMethod, factHost, factPath}
@@ -99,13 +99,34 @@ func (s *settings) finders() map[*fact]fact {
 	}
 	return map[*fact]fact{
 		factAPIKey: {
-			Find:    func(r *http.Request) string { return identity.APIKey(r.Header, s.keyHeaders) },
-			Unclear: func(r *http.Request) string { return identity.Unclear(r.Header, s.keyHeaders) },
+			Find:    func(r *http.Request) string { return s.keys.Of(r.Header) },
+			Unclear: s.unclearKey,
 		},
 		factIP:    {Find: s.ip},
 		factRoute: route,
 		factPath:  path,
 	}
+}
+
+func host(r *http.Request) string {
+	name, _ := identity.Hostname(r.Host)
+	return name
+}
+
+func unclearHost(r *http.Request) string {
+	if _, ok := identity.Hostname(r.Host); !ok {
+		return identity.Unhosted
+	}
+	return ""
+}
+
+// unclearKey returns why servers read the request's API key in different ways, or "". This program
+// does not take X_Api_Key for X-Api-Key, but a server behind it may.
+func (s *settings) unclearKey(r *http.Request) string {
+	if why := s.keys.Unclear(r.Header); why != "" || !s.readElsewhere {
+		return why
+	}
+	return s.keys.Alike(r.Header)
 }
 
 // ip returns the client's whole address as text. Where the request has that very

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/admission"
-	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 )
 
@@ -93,7 +91,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission
 		p = Problem(notice.Forbidden())
 	}
 	if p.Status == http.StatusUnauthorized {
-		w.Header().Set("Www-Authenticate", m.challenge())
+		w.Header().Set("Www-Authenticate", m.keys.Challenge())
 	}
 	p.Write(w, r)
 }
@@ -103,7 +101,7 @@ func (m *middleware) nobody(entry string) Problem {
 	p := Problem{Title: "The request has no identity", Status: http.StatusUnauthorized}
 	switch entry {
 	case factAPIKey.Name:
-		p.Detail = "Send an API key in the header " + strings.Join(m.keyHeaders, " or ") + "."
+		p.Detail = "Send an API key in the header " + strings.Join(m.keys.Names(), " or ") + "."
 	case "user":
 		p.Detail = "The request comes from no user who is signed in."
 	default:
@@ -111,12 +109,4 @@ func (m *middleware) nobody(entry string) Problem {
 		p.Detail = fmt.Sprintf("The request has no %s, which its limit is counted by.", entry)
 	}
 	return p
-}
-
-// challenge is the WWW-Authenticate header that every 401 must have.
-func (m *middleware) challenge() string {
-	if slices.Contains(m.keyHeaders, identity.Authorization) {
-		return "Bearer"
-	}
-	return `ApiKey header="` + m.keyHeaders[0] + `"`
 }

@@ -87,10 +87,10 @@ type Option func(*settings)
 // settings are the options as given, before they are checked.
 type settings struct {
 	admission.Options[*http.Request]
-	limits     []admission.Binding[*http.Request]
-	resolver   *identity.Resolver
-	keyHeaders []string
-	routeOf    func(*http.Request) string
+	limits   []admission.Binding[*http.Request]
+	resolver *identity.Resolver
+	keys     identity.Keys
+	routeOf  func(*http.Request) string
 	// readElsewhere says that another server reads paths, and forms say how.
 	readElsewhere bool
 	forms         spelling.Forms
@@ -186,20 +186,20 @@ func IPv6Prefix(bits int) Option {
 }
 
 // APIKeyHeaders names the headers that may have the API key. The first one that the request has
-// counts. In Authorization the key follows the word Bearer. The default is Authorization, then
+// counts. In Authorization the key follows the word Bearer; "Authorization:Token" names another
+// scheme, and "Authorization:*" means any scheme or none. The default is Authorization, then
 // X-Api-Key. Name exactly the headers by which the service authenticates: with a header that the
 // service ignores, a client could pretend to be a new client with each request.
 func APIKeyHeaders(names ...string) Option {
 	return func(s *settings) {
-		s.keyHeaders = nil
+		s.keys = identity.Keys{}
 		if len(names) == 0 {
 			s.Bad("APIKeyHeaders", "APIKeyHeaders needs the name of a header")
 		}
 		for _, name := range names {
-			if !identity.ValidHeader(name) {
-				s.Bad("APIKeyHeaders", "APIKeyHeaders: %q is not the name of a header", name)
+			if problem := s.keys.Add(name, http.CanonicalHeaderKey); problem != "" {
+				s.Bad("APIKeyHeaders", "APIKeyHeaders: %s", problem)
 			}
-			s.keyHeaders = append(s.keyHeaders, http.CanonicalHeaderKey(name))
 		}
 	}
 }
@@ -319,8 +319,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 			Store: store, IPv6Bits: DefaultIPv6Prefix, MaxDelay: DefaultMaxDelay,
 			Known: known, Address: factIP,
 		},
-		resolver:   new(identity.Resolver),
-		keyHeaders: []string{identity.Authorization, "X-Api-Key"},
+		resolver: new(identity.Resolver),
 		denied: func(w http.ResponseWriter, r *http.Request, v headgate.Verdict) {
 			p := QuotaExceeded(&v)
 			p.Write(w, r)
@@ -331,6 +330,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 		},
 	}}
 	s := &m.settings
+	APIKeyHeaders(identity.Authorization, "X-Api-Key")(s)
 	for _, opt := range opts {
 		opt(s)
 	}

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"net/http"
 
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 )
 
@@ -12,6 +13,9 @@ type PathForm uint8
 
 // The ways to read such forms.
 const (
+	// IgnoredOverrides says that the method is that of the request line, whatever headers such as
+	// X-HTTP-Method-Override and the parameter _method say.
+	IgnoredOverrides = PathForm(spelling.IgnoredOverrides)
 	// EncodedSlashes says that %2F and %5C belong to the segment in which they are, as in
 	// /projects/group%2Fname.
 	EncodedSlashes = PathForm(spelling.EncodedSlashes)
@@ -81,6 +85,8 @@ func (s *settings) unclearPath(r *http.Request) string {
 	case s.forms&spelling.CutParameters != 0 && s.routeOf == nil && r.Pattern != "" && p.Cut:
 		// The pattern was found by the path with its parameters.
 		return `Servers read its path in different ways: it has parameters, behind ";".`
+	case s.readElsewhere && s.forms&spelling.IgnoredOverrides == 0 && identity.Overridden(r.Header, r.URL.RawQuery) != "":
+		return identity.Overridden(r.Header, r.URL.RawQuery)
 	case !spelling.Method(r.Method):
 		return "Its method has small letters, which some servers take for capital ones."
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 )
 
 func (c *checker) identity(id *Identity) {
@@ -24,17 +25,17 @@ func (c *checker) identity(id *Identity) {
 		c.jwt(&j)
 	}
 	if id.APIKey == nil {
-		id.APIKey = []string{"X-Api-Key"}
-		if id.JWT == nil || id.JWT.Header != authorization {
-			id.APIKey = []string{authorization, "X-Api-Key"}
+		id.APIKey = []string{authorization, "X-Api-Key"}
+		if id.JWT != nil {
+			if header, _, _ := strings.Cut(id.JWT.Header, ":"); strings.EqualFold(header, authorization) {
+				id.APIKey = []string{"X-Api-Key"}
+			}
 		}
 	}
-	id.APIKey = slices.Clone(id.APIKey)
 	for i, name := range id.APIKey {
-		if !isHeaderName(name) {
-			c.bad(fmt.Sprintf("identity.api_key[%d]", i), "identity: %q is not the name of a header", name)
+		if problem := new(identity.Keys).Add(name, http.CanonicalHeaderKey); problem != "" {
+			c.bad(fmt.Sprintf("identity.api_key[%d]", i), "identity: %s", problem)
 		}
-		id.APIKey[i] = http.CanonicalHeaderKey(name)
 	}
 	taken := map[string]string{"ip": "", "route": "", "method": "", "host": "", "path": "", "api_key": ""}
 	entry := func(field, name, from string) {
@@ -114,9 +115,9 @@ func (c *checker) jwt(j *JWT) {
 			c.bad(fmt.Sprintf("identity.jwt.algorithms[%d]", i), "identity: the algorithm %q of tokens is not one of %s", name, strings.Join(Algorithms(), ", "))
 		}
 	}
-	j.Header = http.CanonicalHeaderKey(cmp.Or(j.Header, authorization))
-	if !isHeaderName(j.Header) {
-		c.bad("identity.jwt.header", "identity: tokens come in %q, which is not the name of a header", j.Header)
+	j.Header = cmp.Or(j.Header, authorization)
+	if problem := new(identity.Keys).Add(j.Header, http.CanonicalHeaderKey); problem != "" {
+		c.bad("identity.jwt.header", "identity: tokens come in %s", problem)
 	}
 	j.Leeway = cmp.Or(j.Leeway, DefaultLeeway)
 	if j.Leeway < 0 || j.Leeway > MaxLeeway {

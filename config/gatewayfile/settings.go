@@ -196,8 +196,9 @@ type Identity struct {
 	// Resolver finds the client's address. Nil means one made of Address: without trusted
 	// proxies, the peer of the connection.
 	Resolver *httplimit.Resolver
-	// APIKey are the headers that api_key is taken from, in canonical form. The first
-	// header that has a key counts; in Authorization the key follows Bearer. Nil means
+	// APIKey are the headers that api_key is taken from, such as X-API-Key or, with the
+	// scheme before the key, Authorization:Token; Authorization:* is any scheme or none. The
+	// first header that has a key counts. Authorization alone is Authorization:Bearer. Nil means
 	// Authorization and X-API-Key or, if tokens come in Authorization, X-API-Key alone.
 	APIKey []string
 	// Headers has entries that are taken from a header, whoever sent it: by the
@@ -256,8 +257,8 @@ type JWT struct {
 	// Leeway is by how much clocks may differ, up to MaxLeeway. Zero means
 	// DefaultLeeway.
 	Leeway time.Duration
-	// Header is where the token is, behind the word Bearer if that is Authorization.
-	// Empty means Authorization.
+	// Header is where the token is, in the words of Identity.APIKey. Empty means
+	// Authorization, where the token follows the word Bearer.
 	Header string
 	// Claims are the entries and the claim that each is taken from: a text, a number
 	// or true and false.

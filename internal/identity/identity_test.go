@@ -1,13 +1,16 @@
 package identity
 
 import (
+	"log/slog"
 	"net/netip"
+	"net/textproto"
 	"strings"
 	"testing"
 )
 
 func TestBearer(t *testing.T) {
 	t.Parallel()
+	bearer := source{Authorization, []string{"Bearer"}}
 	for _, tt := range []struct {
 		line, token string
 		unclear     bool
@@ -37,8 +40,8 @@ func TestBearer(t *testing.T) {
 		{"Bearer\x0bk1", "", true},
 		{"Bearer ké", "", true},
 	} {
-		if token, ok := Bearer(tt.line); token != tt.token || ok == tt.unclear {
-			t.Errorf("Bearer(%q) = %q, %t", tt.line, token, ok)
+		if token, ok := bearer.read(tt.line); token != tt.token || ok == tt.unclear {
+			t.Errorf("%q is read as %q, %t", tt.line, token, ok)
 		}
 	}
 }
@@ -46,38 +49,178 @@ func TestBearer(t *testing.T) {
 func TestHostname(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"Example.COM": "example.com", "example.com:8080": "example.com", "example.com.": "example.com",
-		"example.com:": "example.com", "example.com:000080": "example.com", "example.com.:80": "example.com", "a:b": "a:b",
-		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8::1]": "[2001:db8::1]", "": "",
+		"Example.COM": "example.com", "example.com:8080": "example.com", "example.com.": "example.com", "my_app-1": "my_app-1",
+		"example.com:": "example.com", "example.com:000080": "example.com", "example.com.:80": "example.com", "192.0.2.1:80": "192.0.2.1",
+		"[2001:DB8::1]:80": "[2001:db8::1]", "[2001:db8:0:0::1]": "[2001:db8::1]", "": "",
 	} {
-		if got := Hostname(in); got != want {
-			t.Errorf("Hostname(%q) = %q, want %q", in, got, want)
+		if got, ok := Hostname(in); got != want || !ok {
+			t.Errorf("Hostname(%q) = %q, %t; want %q", in, got, ok, want)
+		}
+	}
+	for _, in := range []string{
+		"example.com:80:80", "example.com::80", "example.com:abc", "example.com:80a", "example.com:-1", "example.com:80 ", ":80", ":", ".", "..", "example.com..", ".example.com",
+		"a..b", "user@example.com", "example.com@", "example.com/x", "example.com\\x", "example.com#", "example.com?", "example.com,other", "example com", " example.com", "example.com\t",
+		"ex%61mple.com", "example\u3002com", "ｅxample.com", "example.com\x00", "2001:db8::1", "[2001:db8::1", "2001:db8::1]", "[2001:db8::1]x", "[2001:db8::1]:a", "[2001:db8::1]:80:80",
+		"[fe80::1%25eth0]", "[fe80::1%eth0]", "[192.0.2.1]", "[example.com]", "[]", "[]:80", "example.com]", "example[1].com",
+	} {
+		if got, ok := Hostname(in); ok {
+			t.Errorf("Hostname(%q) = %q", in, got)
 		}
 	}
 }
 
-// Names are written as in the map: HTTP and gRPC have different cases.
-func TestAPIKey(t *testing.T) {
+// nginxHost is the host that nginx looks for among its server names, in its own way: it ends at the
+// first colon or behind the bracket, and whatever stands there does not matter. It is "" for a host
+// that nginx refuses. test/spelling asks nginx itself.
+func nginxHost(text string) string {
+	end, rest, literal, dot := len(text), false, false, -2
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '.':
+			if dot == i-1 {
+				return ""
+			}
+			dot = i
+		case c == ':' && !rest && !literal:
+			end, rest = i, true
+		case c == '[' && i == 0:
+			literal = true
+		case c == ']' && literal:
+			end, rest, literal = i+1, true, false
+		case c == '/' || c <= ' ' || c == 0x7f:
+			return ""
+		}
+	}
+	if dot == end-1 {
+		end--
+	}
+	return strings.ToLower(text[:max(end, 0)])
+}
+
+// No host that is read is another one to nginx, and none has two spellings.
+func FuzzHostname(f *testing.F) {
+	for _, s := range []string{"example.com", "Example.com.:80", "a:80:80", "[::1]:80", "a..b", "a@b", "[::1]x:", ".:", "a.b.:"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		host, ok := Hostname(s)
+		if !ok || host == "" {
+			if ok != (s == "") {
+				t.Errorf("Hostname(%q) = %q, %t", s, host, ok)
+			}
+			return
+		}
+		if again, ok := Hostname(host); again != host || !ok {
+			t.Errorf("%q is %q, which is %q, %t", s, host, again, ok)
+		}
+		if served := nginxHost(s); served != host && !(host[0] == '[' && strings.HasPrefix(served, "[")) {
+			t.Errorf("%q is %q, and to nginx %q", s, host, served)
+		}
+		if withPort, ok := Hostname(host + ":8080"); withPort != host || !ok {
+			t.Errorf("%q with a port is %q, %t", host, withPort, ok)
+		}
+	})
+}
+
+// keys are made of headers in the words of configurations.
+func keys(t testing.TB, canonical func(string) string, texts ...string) *Keys {
+	t.Helper()
+	k := new(Keys)
+	for _, text := range texts {
+		if problem := k.Add(text, canonical); problem != "" {
+			t.Fatal(problem)
+		}
+	}
+	return k
+}
+
+func TestKeys(t *testing.T) {
 	t.Parallel()
+	http, grpc := textproto.CanonicalMIMEHeaderKey, strings.ToLower
+	usual := keys(t, http, "authorization", "X-API-Key")
+	metadata := keys(t, grpc, "Authorization", "x-api-key")
+	token := keys(t, http, "Authorization:Token", "authorization: ApiKey ", "X-Auth:Key")
+	whatever := keys(t, http, "Authorization:*", "X-Api-Key")
 	for _, tt := range []struct {
+		keys    *Keys
 		headers map[string][]string
-		names   []string
 		key     string
 		unclear string
 	}{
-		{map[string][]string{"Authorization": {"Bearer k1"}, "X-Api-Key": {"k2"}}, []string{"Authorization", "X-Api-Key"}, "k1", ""},
-		{map[string][]string{"authorization": {"bearer k1"}, "x-api-key": {"k2"}}, []string{"authorization", "x-api-key"}, "k1", ""},
-		{map[string][]string{"Authorization": {"Basic k1"}, "X-Api-Key": {" k2\t"}}, []string{"Authorization", "X-Api-Key"}, "k2", ""},
-		{map[string][]string{"Authorization": {"Basic x", "Bearer k1"}}, []string{"Authorization"}, "k1", "Authorization is there 2 times"},
-		{map[string][]string{"x-api-key": {"k1", "k1"}}, []string{"authorization", "x-api-key"}, "k1", "x-api-key is there 2 times"},
-		{map[string][]string{"Authorization": {"Bearer k1 1"}}, []string{"Authorization"}, "", "more than one word"},
-		{map[string][]string{"authorization": {"Bearer k1 1"}}, []string{"authorization"}, "", "more than one word"},
-		{map[string][]string{"Authorization": {"Bearer k1 1"}, "X-Api-Key": {"a b"}}, []string{"X-Api-Key"}, "a b", ""},
-		{nil, []string{"Authorization"}, "", ""},
+		{usual, map[string][]string{"Authorization": {"Bearer k1"}, "X-Api-Key": {"k2"}}, "k1", ""},
+		{metadata, map[string][]string{"authorization": {"bearer k1"}, "x-api-key": {"k2"}}, "k1", ""},
+		{usual, map[string][]string{"Authorization": {"Basic k1"}, "X-Api-Key": {" k2\t"}}, "k2", ""},
+		{usual, map[string][]string{"Authorization": {"Basic x", "Bearer k1"}}, "k1", "Authorization is there 2 times"},
+		{metadata, map[string][]string{"x-api-key": {"k1", "k1"}}, "k1", "x-api-key is there 2 times"},
+		{usual, map[string][]string{"Authorization": {"Bearer k1 1"}}, "", "more than one word"},
+		{metadata, map[string][]string{"authorization": {"Bearer k1 1"}}, "", "more than one word"},
+		{keys(t, http, "X-Api-Key"), map[string][]string{"Authorization": {"Bearer k1 1"}, "X-Api-Key": {"a b"}}, "a b", ""},
+		{usual, nil, "", ""},
+		{token, map[string][]string{"Authorization": {"token k1"}}, "k1", ""},
+		{token, map[string][]string{"Authorization": {"ApiKey  k1"}}, "k1", ""},
+		{token, map[string][]string{"Authorization": {"Token k1 1"}}, "", "more than one word"},
+		{token, map[string][]string{"Authorization": {"Token k1"}, "X-Auth": {"Key k2"}}, "k1", ""},
+		{token, map[string][]string{"Authorization": {"Bearer k1"}, "X-Auth": {"Key k2"}}, "k2", ""},
+		{token, map[string][]string{"Authorization": {"Bearer k1"}, "X-Auth": {"k2"}}, "", ""},
+		{whatever, map[string][]string{"Authorization": {"Foo k1"}}, "k1", ""},
+		{whatever, map[string][]string{"Authorization": {"k1"}, "X-Api-Key": {"k2"}}, "k1", ""},
+		{whatever, map[string][]string{"Authorization": {" k1 \t"}}, "k1", ""},
+		{whatever, map[string][]string{"Authorization": {"\u00a0k1"}}, "", "more than one word"},
+		{whatever, map[string][]string{"Authorization": {"Foo k1 1"}}, "", "more than one word"},
+		{whatever, map[string][]string{"Authorization": {"Foo\tk1"}}, "", "more than one word"},
+		{whatever, map[string][]string{"X-Api-Key": {"k2"}}, "k2", ""},
 	} {
-		if key, unclear := APIKey(tt.headers, tt.names), Unclear(tt.headers, tt.names); key != tt.key || (unclear == "") != (tt.unclear == "") || !strings.Contains(unclear, tt.unclear) {
+		if key, unclear := tt.keys.Of(tt.headers), tt.keys.Unclear(tt.headers); key != tt.key || (unclear == "") != (tt.unclear == "") || !strings.Contains(unclear, tt.unclear) {
 			t.Errorf("%v: %q, unclear %q; want %q, %q", tt.headers, key, unclear, tt.key, tt.unclear)
 		}
+	}
+	for _, text := range []string{"", "X Y", "Authorization:", "Authorization:a b", ":Token", "X-Key,Y"} {
+		if new(Keys).Add(text, http) == "" {
+			t.Errorf("%q is taken for the header of a key", text)
+		}
+	}
+	for _, tt := range []struct {
+		keys *Keys
+		want string
+	}{{usual, "Bearer"}, {token, "Token"}, {whatever, "Bearer"}, {keys(t, http, "X-Key"), `ApiKey header="X-Key"`}} {
+		if got := tt.keys.Challenge(); got != tt.want {
+			t.Errorf("the challenge for %v is %s", tt.keys.Names(), got)
+		}
+	}
+}
+
+// What becomes the same variable as a key's header is told from what does not.
+func TestAlike(t *testing.T) {
+	t.Parallel()
+	k := keys(t, textproto.CanonicalMIMEHeaderKey, "Authorization", "X-Api-Key")
+	for name, alike := range map[string]bool{
+		"X_Api_Key": true, "x_api-key": true, "X.Api.Key": true, "X~Api_key": true, "X-Api_Key": true,
+		"X-Api-Key": false, "x-api-key": false, "XApiKey": false, "X_Api_Keys": false, "X_Api": false, "Authorization": false, "Author_ization": false,
+	} {
+		why := k.Alike(map[string][]string{"Accept": {"*/*"}, name: {"k"}})
+		if (why != "") != alike || alike && !strings.Contains(why, name+" is the same as X-Api-Key") {
+			t.Errorf("%s: %q", name, why)
+		}
+		if !Usual(name) != (Variable(name) != strings.ToLower(strings.ReplaceAll(name, "-", "_")) || strings.Contains(name, "_")) {
+			t.Errorf("%s is usual: %t", name, Usual(name))
+		}
+	}
+}
+
+// The log is told once, and of the header alone.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	logger, u := slog.New(slog.NewTextHandler(&log, nil)), new(Unread)
+	u.Look(t.Context(), logger, map[string][]string{"Accept": {"*/*"}})
+	if log.Len() > 0 {
+		t.Errorf("told of nothing: %s", &log)
+	}
+	for range 3 {
+		u.Look(t.Context(), logger, map[string][]string{"Authorization": {"Token secret"}})
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "header=Authorization") || strings.Contains(text, "secret") {
+		t.Errorf("the log is %s", text)
 	}
 }
 

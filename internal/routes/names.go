@@ -24,6 +24,7 @@ type Names struct {
 	// as patterns among the others, the longest first.
 	prefixes []string
 	more     bool
+	methods  bool
 }
 
 // New returns the names for a policy with the patterns in others besides its own.
@@ -40,7 +41,7 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 			problems = append(problems, fmt.Sprintf("%s: the route %s", who, problem))
 			return
 		}
-		have[pattern], n.more = true, true
+		have[pattern], n.more, n.methods = true, true, n.methods || namesMethod(pattern)
 	}
 	for _, pattern := range others {
 		add(pattern, "the server")
@@ -73,7 +74,7 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 			// It is none, or not beside the others, and still is a beginning.
 			n.prefixes = append(n.prefixes, v.text)
 		}
-		n.more = true
+		n.more, n.methods = true, n.methods || namesMethod(v.text)
 	}
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
 	return n, problems
@@ -81,6 +82,15 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 
 // More reports whether the policy names routes besides those in others.
 func (n *Names) More() bool { return n.more }
+
+// Methods reports whether some route is of one method only.
+func (n *Names) Methods() bool { return n.methods }
+
+// namesMethod reports whether a pattern, or a beginning of one, names a method.
+func namesMethod(pattern string) bool {
+	end := strings.IndexAny(pattern, " \t/")
+	return end < 0 || pattern[end] != '/' // "PO" may be the beginning of POST
+}
 
 // Of returns the entry of a request whose path was read as p. It looks at its Method
 // and Host.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 )
 
@@ -13,7 +14,7 @@ import (
 type Table struct {
 	mux      *http.ServeMux
 	patterns []string
-	// written has those whose host is not in small letters, by how they were registered.
+	// written has those whose host is written in another way, by how they were registered.
 	written map[string]string
 }
 
@@ -23,7 +24,7 @@ func (t *Table) Add(pattern string) (problem string) {
 	if t.mux == nil {
 		t.mux = http.NewServeMux()
 	}
-	plain := smallHost(pattern)
+	plain := plainHost(pattern)
 	if problem = register(t.mux, plain); problem == "" {
 		t.patterns = append(t.patterns, pattern)
 		if plain != pattern {
@@ -39,7 +40,7 @@ func (t *Table) Add(pattern string) (problem string) {
 	}
 	for _, other := range t.patterns {
 		pair := http.NewServeMux()
-		_ = register(pair, smallHost(other))
+		_ = register(pair, plainHost(other))
 		if register(pair, plain) == "" {
 			continue
 		}
@@ -69,13 +70,15 @@ func register(mux *http.ServeMux, pattern string) (problem string) {
 
 // Find returns the pattern that matches a request whose path was read as p, or "".
 // ServeMux would redirect some requests to another spelling of their path; here they
-// belong to the pattern of that. Hosts are the same in capital letters and with a dot at
-// the end.
+// belong to the pattern of that. Hosts are the same however identity.Hostname reads them; what
+// it does not read is of no pattern with a host.
 func (t *Table) Find(r *http.Request, p *spelling.Path) string {
 	if t.mux == nil {
 		return ""
 	}
-	if host := plainHost(r.Host); host != r.Host || !p.Is(r.URL) {
+	host, _ := identity.Hostname(r.Host)
+	if rest, same := strings.CutPrefix(r.Host, host); !same || rest != "" && (rest[0] != ':' || host == "" || host[0] == '[') || !p.Is(r.URL) {
+		// ServeMux cuts off the port of a name, but not that of an address in brackets.
 		r = &http.Request{Method: r.Method, Host: host, URL: p.URL()}
 	}
 	_, pattern := t.mux.Handler(r)
@@ -85,22 +88,19 @@ func (t *Table) Find(r *http.Request, p *spelling.Path) string {
 	return pattern
 }
 
-// plainHost is a host as ServeMux looks for it: in small letters, and without the dot
-// at its end that a port may follow.
-func plainHost(host string) string {
-	if i := strings.LastIndex(host, ".:"); i >= 0 {
-		host = host[:i] + host[i+1:]
-	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
-}
-
-// smallHost is a pattern with its host in small letters.
-func smallHost(pattern string) string {
+// plainHost is a pattern with its host as requests are found by it: in small letters and without a
+// port.
+func plainHost(pattern string) string {
 	host := strings.IndexAny(pattern, " \t") + 1 // behind the method, if there is one
+	host += len(pattern[host:]) - len(strings.TrimLeft(pattern[host:], " \t"))
 	slash := strings.IndexByte(pattern[host:], '/')
 	if slash < 0 {
 		return pattern
 	}
 	slash += host
-	return pattern[:host] + strings.ToLower(pattern[host:slash]) + pattern[slash:]
+	name, ok := identity.Hostname(pattern[host:slash])
+	if !ok {
+		return pattern
+	}
+	return pattern[:host] + name + pattern[slash:]
 }

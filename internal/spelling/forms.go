@@ -24,10 +24,13 @@ const (
 	CutParameters
 	// KeptParameters says that ; is a character like any other.
 	KeptParameters
+	// IgnoredOverrides says that servers take the method from the request line, whatever headers
+	// such as X-HTTP-Method-Override and the parameter _method say.
+	IgnoredOverrides
 )
 
 // words are the Forms in the words of configurations, in their order.
-var words = []string{"encoded_slashes", "double_encoding", "leading_slashes", "cut_parameters", "kept_parameters"}
+var words = []string{"encoded_slashes", "double_encoding", "leading_slashes", "cut_parameters", "kept_parameters", "ignored_overrides"}
 
 // Words returns the words that [ParseForms] knows.
 func Words() []string { return slices.Clone(words) }

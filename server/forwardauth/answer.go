@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 )
 
@@ -25,8 +26,10 @@ const maxProblem = 2048
 
 // Problems that are always the same. They must not be changed.
 var (
-	ambiguousMethod = ambiguous("Its method has small letters, which some servers take for capital ones.")
-	unreadableURI   = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
+	ambiguousMethod  = ambiguous("Its method has small letters, which some servers take for capital ones.")
+	ambiguousConnect = ambiguous("A CONNECT with a path opens a WebSocket over HTTP/2, which reaches some servers as a GET.")
+	ambiguousHost    = ambiguous(identity.Unhosted)
+	unreadableURI    = &httplimit.Problem{Title: "The request has no valid URI", Status: http.StatusBadRequest}
 )
 
 func tooLong(entry string) *httplimit.Problem {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/wire"
 )
@@ -159,10 +160,17 @@ func (t *terms) checked(c *checkRequest) (q question, problems []string) {
 	}
 	source := string(resolver.Source())
 	for _, p := range c.headers {
-		if name := t.named(p.name); name != "" {
+		name := t.single.Has(p.name)
+		switch {
+		case name != "":
+		case strings.EqualFold(p.name, source):
+			name = source
+		default:
+			name = identity.Credential(p.name)
+			q.see(t, p.name)
+		}
+		if name != "" {
 			q.header[name] = append(q.header[name], p.value)
-		} else if strings.EqualFold(p.name, source) {
-			q.header[source] = append(q.header[source], p.value)
 		}
 	}
 	q.client, _ = resolver.Client(&http.Request{RemoteAddr: peer, Header: q.header})

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/server/decide"
@@ -29,8 +30,9 @@ import (
 //	                   one with a single address
 //	trust              prefixes and addresses of further proxies, separated by
 //	                   commas. Their entries in such a list are skipped.
-//	key                the names of the headers with an API key, separated by
-//	                   commas
+//	key                the headers with an API key, separated by commas, each
+//	                   with the scheme before the key if it has one:
+//	                   X-Key,Authorization:Token
 //	entry              another entry and the header it is taken from, as in
 //	                   user:X-Auth-User; any number of times
 //	route              the entry "route", instead of the one that the policy's
@@ -80,6 +82,7 @@ type Handler struct {
 	// told and nobody are when the log was last told of a misconfigured proxy, and of a request
 	// without a client's address, in Unix nanoseconds.
 	told, nobody atomic.Int64
+	unread       identity.Unread
 }
 
 // plan is what the handler derives from one version of the policy. It is immutable.
@@ -136,6 +139,11 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if refused != nil {
 		h.refuse(w, r, t, refused)
 		return nil
+	}
+	if plan.needed["api_key"] {
+		if _, ok := ask.Descriptor.Get("api_key"); !ok {
+			h.unread.Look(ctx, h.options.Logger, q.header)
+		}
 	}
 	ask.Op, ask.Policy, ask.Cost, ask.Given = headgate.OpTake, plan.policy, q.cost, decide.GivenDescriptor|decide.GivenCost
 	o := ask.Decide(ctx, h.decider)

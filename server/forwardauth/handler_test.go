@@ -68,6 +68,9 @@ func TestDescriptor(t *testing.T) {
 	}{
 		{"plain", "", nil, "ip=203.0.113.7 " + usual},
 		{"an API key", "", []string{"Authorization", "Bearer k1"}, "api_key=k1 ip=203.0.113.7 " + usual},
+		{"behind another word", "key=Authorization:Token,X-Api-Key", []string{"Authorization", "token k1"}, "api_key=k1 ip=203.0.113.7 " + usual},
+		{"behind any word", "key=Authorization:*", []string{"Authorization", "k1"}, "api_key=k1 ip=203.0.113.7 " + usual},
+		{"overrides that are ignored", "paths=ignored_overrides", []string{"X-Forwarded-Uri", "/items/7?_method=PUT", "X-Http-Method", "PUT"}, "ip=203.0.113.7 " + usual},
 		{"its header", "key=X-Key,x-other", []string{"Authorization", "Bearer k1", "X-Other", "k2"}, "api_key=k2 ip=203.0.113.7 " + usual},
 		{"what the client wrote", "", []string{"X-Forwarded-For", "8.8.8.8, 203.0.113.9"}, "ip=203.0.113.9 " + usual},
 		{"further proxies", "trust=10.0.0.0/8,192.0.2.1", []string{"X-Forwarded-For", "8.8.8.8, 203.0.113.9, 192.0.2.1", "X-Forwarded-For", "10.1.1.1"}, "ip=203.0.113.9 " + usual},
@@ -120,7 +123,7 @@ func TestMisconfigured(t *testing.T) {
 		{"", []string{"X-Forwarded-Host", "a", "X-Forwarded-Host", "b"}, []string{"X-Forwarded-Host is there 2 times"}},
 		{"denied=404&cost=0&cost=1&entry=x&entry=ip:X&entry=a:X&entry=a:Y&method=&uri=a+b&route=&key=,&what=1", nil, []string{
 			`"denied" is "404"`, `"cost" is given 2 times`, `"cost" is "0"`, `"entry" is "x"`, `"entry" is "ip:X": every request has`, `"entry" gives the entry a twice`,
-			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is empty`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, lines, max_delay, method, paths, route, trust, uri`,
+			`"method" is empty`, `"uri" is "a b"`, `"route" has 0 bytes`, `"key" is wrong: "" is not the name of a header`, `"what" is not a parameter; the parameters are cost, denied, entry, host, ip, key, lines, max_delay, method, paths, route, trust, uri`,
 		}},
 		{"trust=10.0.0.1/8,x,0.0.0.0/0", nil, []string{`"trust" is wrong`, "10.0.0.1/8", `"x"`, "every address"}},
 		{"a;b", nil, []string{"cannot be read"}},
@@ -175,6 +178,13 @@ func TestRefusals(t *testing.T) {
 		{"two API keys", []string{"X-Api-Key", "a", "X-Api-Key", "b"}, 400, "X-Api-Key is there 2 times"},
 		{"two API keys in one line", []string{"Authorization", "Bearer k 1", "X-Api-Key", "k"}, 400, "more than one word"},
 		{"an API key behind a tab", []string{"Authorization", "Bearer\tk", "X-Api-Key", "k"}, 400, "two ways"},
+		{"a header that is a key to some servers", []string{"X_Api_Key", "k"}, 400, "X_api_key is the same as X-Api-Key"},
+		{"another one", []string{"X.Api~Key", "k"}, 400, "is the same as X-Api-Key"},
+		{"a host with two ports", []string{"X-Forwarded-Host", "example.com:80:80"}, 400, "Its host is not"},
+		{"a host with a port of letters", []string{"X-Forwarded-Host", "example.com:abc"}, 400, "Its host is not"},
+		{"a WebSocket over HTTP/2", []string{"X-Forwarded-Method", "CONNECT"}, 400, "as a GET"},
+		{"another method by a header", []string{"X-Http-Method-Override", "GET"}, 400, "another method than its own, by X-Http-Method-Override"},
+		{"another method by the query", []string{"X-Forwarded-Uri", "/items/7?a=b&_method=GET"}, 400, "another method than its own, by its query"},
 		{"an API key that is too long", []string{"X-Api-Key", strings.Repeat("k", policy.MaxValue+1)}, 431, "api_key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -24,6 +24,9 @@ type question struct {
 	// header has the headers that the client has sent, by their canonical names. Only those that the
 	// terms name matter.
 	header http.Header
+	// alike says why the application may take another header for one that the terms name, and
+	// override why it may take another method than this. Both are usually "".
+	alike, override string
 	// client is the client's address. The zero Addr means that it is not known.
 	client netip.Addr
 	// given are the entries from Envoy's context extensions.
@@ -43,6 +46,9 @@ func (t *terms) asked(r *http.Request) question {
 		method: first(r.Header[t.method]), target: first(r.Header[t.uri]), host: first(r.Header[t.host]),
 		header: r.Header, route: t.route, cost: t.cost,
 	}
+	for name := range r.Header {
+		q.see(t, name)
+	}
 	if t.joined {
 		q.header = t.apart(r.Header)
 	}
@@ -57,12 +63,27 @@ func (t *terms) asked(r *http.Request) question {
 	return q
 }
 
-// apart returns the headers that the terms use, with each value split at commas, because a comma
+// see looks at the name of one of the client's headers.
+func (q *question) see(t *terms, header string) {
+	q.alike = cmp.Or(q.alike, t.single.AlikeName(header))
+	q.override = cmp.Or(q.override, identity.OverriddenBy(header))
+}
+
+// overridden returns why the application may take another method than that of the question, or "".
+func (t *terms) overridden(q *question, plan *plan) string {
+	if t.forms&spelling.IgnoredOverrides != 0 || !plan.needed["method"] && (q.route != "" || !plan.names.Methods()) {
+		return ""
+	}
+	_, query, _ := strings.Cut(q.target, "?")
+	return cmp.Or(q.override, identity.OverriddenIn(query))
+}
+
+// apart returns the headers that may say who the client is, with each value split at commas, because a comma
 // may separate two lines that the proxy has joined.
 func (t *terms) apart(h http.Header) http.Header {
 	cut := make(http.Header)
 	for name, lines := range h {
-		if t.named(name) == "" {
+		if t.single.Has(name) == "" && identity.Credential(name) == "" {
 			continue
 		}
 		for _, line := range lines {
@@ -70,22 +91,6 @@ func (t *terms) apart(h http.Header) http.Header {
 		}
 	}
 	return cut
-}
-
-// named returns the name of a header as it is in the terms, or "" if the terms do not use the
-// header. Case does not matter.
-func (t *terms) named(name string) string {
-	for _, key := range t.keys {
-		if strings.EqualFold(key, name) {
-			return key
-		}
-	}
-	for i := range t.entries {
-		if header := t.entries[i].header; strings.EqualFold(header, name) {
-			return header
-		}
-	}
-	return ""
 }
 
 // check returns which headers are missing or repeated that the proxy must set exactly once.
@@ -104,11 +109,16 @@ func (t *terms) check(h http.Header) (problems []string) {
 // read returns the path and the route of the request, or the problem to refuse it with.
 func (t *terms) read(q *question, plan *plan) (path, route string, refused *httplimit.Problem) {
 	raw, ok := pathOf(q.target)
+	overridden := t.overridden(q, plan)
 	switch {
 	case !ok:
 		return "", "", unreadableURI
 	case plan.readsMethods && !spelling.Method(q.method):
 		return "", "", ambiguousMethod
+	case plan.readsMethods && q.method == http.MethodConnect && raw != "":
+		return "", "", ambiguousConnect
+	case overridden != "":
+		return "", "", ambiguous(overridden)
 	case raw == "*" && q.method == http.MethodOptions:
 		return raw, cmp.Or(q.route, routes.Unmatched), nil
 	}
@@ -161,7 +171,13 @@ func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *htt
 	if refused != nil {
 		return refused, false
 	}
-	refused = t.twice(q.header)
+	host, ok := identity.Hostname(q.host)
+	if !ok {
+		return ambiguousHost, false
+	}
+	if why := cmp.Or(q.alike, t.single.Unclear(q.header)); why != "" {
+		return ambiguous(why), false
+	}
 	d := ask.Descriptor[:0]
 	add := func(name, value string) {
 		switch {
@@ -172,14 +188,14 @@ func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *htt
 			refused = tooLong(name)
 		}
 	}
-	add("api_key", identity.APIKey(q.header, t.keys))
+	add("api_key", t.keys.Of(q.header))
 	if q.client.IsValid() {
 		add("ip", q.client.String())
 	}
 	missing = !q.client.IsValid() && plan.needed["ip"]
 	add("route", route)
 	add("method", q.method)
-	add("host", identity.Hostname(q.host))
+	add("host", host)
 	add("path", path)
 	for i := range t.entries {
 		add(t.entries[i].entry, strings.TrimSpace(first(q.header[t.entries[i].header])))
@@ -189,20 +205,6 @@ func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *htt
 	}
 	ask.Descriptor = d
 	return refused, missing
-}
-
-// twice returns the problem of a request that has several lines of a header by which it is counted,
-// or several API keys, or nil. The application might read another one than the handler.
-func (t *terms) twice(h http.Header) *httplimit.Problem {
-	for i := range t.entries {
-		if why := identity.Unclear(h, []string{t.entries[i].header}); why != "" {
-			return ambiguous(why)
-		}
-	}
-	if why := identity.Unclear(h, t.keys); why != "" {
-		return ambiguous(why)
-	}
-	return nil
 }
 
 func first(lines []string) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
@@ -30,10 +31,12 @@ type terms struct {
 	peers *httplimit.Resolver
 	// overHTTP are the given parameters that have a meaning only for proxies that ask over HTTP.
 	overHTTP []string
-	keys     []string
+	keys     identity.Keys // the headers with an API key
 	entries  []fromHeader
-	route    string // or "": found by the policy's patterns
-	cost     int64
+	// single are the headers that identify the client: those of keys and entries.
+	single identity.Keys
+	route  string // or "": found by the policy's patterns
+	cost   int64
 	// maxDelay is the longest time that an answer is held, or 0 if the parameters do not set one.
 	maxDelay time.Duration
 	denied   int // the status of a denial
@@ -124,7 +127,7 @@ func readTerms(text string) (t *terms, problems []string) {
 	}
 	r := &reader{terms: terms{
 		method: "X-Forwarded-Method", uri: "X-Forwarded-Uri", host: "X-Forwarded-Host", ip: string(httplimit.XForwardedFor),
-		keys: []string{"Authorization", "X-Api-Key"}, cost: 1, denied: http.StatusTooManyRequests,
+		cost: 1, denied: http.StatusTooManyRequests,
 	}}
 	for _, name := range []string{"method", "uri", "host", "denied"} {
 		if values.Has(name) {
@@ -143,6 +146,9 @@ func readTerms(text string) (t *terms, problems []string) {
 		for _, text := range list {
 			read(r, text)
 		}
+	}
+	if !values.Has("key") {
+		r.readKeys(identity.Authorization + ",X-Api-Key")
 	}
 	if r.problems == nil {
 		r.newResolver()
@@ -172,12 +178,14 @@ func (r *reader) header(text string) string {
 }
 
 func (r *reader) readKeys(text string) {
-	r.keys = nil
-	for name := range strings.SplitSeq(text, ",") {
-		r.keys = append(r.keys, r.header(name))
+	if n := 1 + strings.Count(text, ","); n > maxNamed {
+		r.bad("names %d headers, may name %d", n, maxNamed)
 	}
-	if len(r.keys) > maxNamed {
-		r.bad("names %d headers, may name %d", len(r.keys), maxNamed)
+	for name := range strings.SplitSeq(text, ",") {
+		if problem := r.keys.Add(name, http.CanonicalHeaderKey); problem != "" {
+			r.bad("is wrong: %s", problem)
+		}
+		_ = r.single.Add(name, http.CanonicalHeaderKey) // It has the same problem.
 	}
 }
 
@@ -197,6 +205,7 @@ func (r *reader) readEntry(text string) {
 		return
 	}
 	r.entries = append(r.entries, fromHeader{name, r.header(header)})
+	_ = r.single.Add(header, http.CanonicalHeaderKey) // A wrong name is a problem already.
 }
 
 // newResolver makes the resolver of clients' addresses. The proxy that asks is trusted, whatever

@@ -13,11 +13,11 @@ import (
 // names are the headers whose meaning the gateway is responsible for, in canonical form. They do
 // not change while the gateway serves.
 type names struct {
-	// single are headers that identify the client, whoever sends them. trusted are those that only
-	// trusted proxies may send. If a request had two lines of one of them, the server might believe
-	// the line by which the gateway did not count.
-	single, trusted []string
-	// variables has the results of [variable] for these headers, and for all others that the
+	// keys are the headers with an API key, and tokens the one with a token. single are all headers that identify the client, whoever
+	// sends them, and trusted those that only trusted proxies may send. If a request had two lines of
+	// one of them, the server might believe the line by which the gateway did not count.
+	keys, tokens, single, trusted identity.Keys
+	// variables has the results of [identity.Variable] for these headers, and for all others that the
 	// gateway sets or removes.
 	variables map[string]bool
 	// withheld are the headers that the gateway does not pass on as they come. The value is whether
@@ -29,18 +29,23 @@ type names struct {
 func newNames(o *Options) *names {
 	n := &names{variables: make(map[string]bool), withheld: make(map[string]bool)}
 	id := &o.Identity
-	n.single = append(n.single, id.APIKey...)
+	add := func(to *identity.Keys, header string) { _ = to.Add(header, http.CanonicalHeaderKey) } // checked with the options
+	for _, header := range id.APIKey {
+		add(&n.keys, header)
+		add(&n.single, header)
+	}
 	for _, header := range id.Headers {
-		n.single = append(n.single, header)
+		add(&n.single, header)
 	}
 	if id.JWT != nil {
-		n.single = append(n.single, id.JWT.Header)
+		add(&n.tokens, id.JWT.Header)
+		add(&n.single, id.JWT.Header)
 	}
 	for _, header := range id.Trusted {
-		n.trusted = append(n.trusted, header)
+		add(&n.trusted, header)
 	}
 	all := append([]string{forwarded, forwardedFor, forwardedHost, forwardedProto, realIP, string(id.Resolver.Source())}, onlyTrusted...)
-	all = append(append(all, n.single...), n.trusted...)
+	all = append(append(all, n.single.Names()...), n.trusted.Names()...)
 	changes := []*Headers{&o.Request}
 	for i := range o.Routes {
 		changes = append(changes, &o.Routes[i].Request)
@@ -52,9 +57,9 @@ func newNames(o *Options) *names {
 		}
 	}
 	for _, name := range all {
-		n.variables[variable(name)] = true
+		n.variables[identity.Variable(name)] = true
 	}
-	for _, name := range slices.Concat(onlyTrusted, n.trusted, []string{string(id.Resolver.Source())}) {
+	for _, name := range slices.Concat(onlyTrusted, n.trusted.Names(), []string{string(id.Resolver.Source())}) {
 		n.withheld[name] = true
 	}
 	// A CGI program would get Proxy as the variable HTTP_PROXY.
@@ -64,22 +69,8 @@ func newNames(o *Options) *names {
 	return n
 }
 
-// variable returns the name of the variable to which some servers convert a header, as CGI, WSGI
-// and FastCGI do. For them, X_Auth_User and X-Auth-User are the same.
-func variable(name string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-			return c
-		case 'A' <= c && c <= 'Z':
-			return c + 'a' - 'A'
-		}
-		return '_'
-	}, name)
-}
-
 // forwardedPrefix begins the headers in which proxies describe the client. forwardedVariable is
-// what [variable] returns for it.
+// what [identity.Variable] returns for it.
 const (
 	forwardedPrefix   = "X-Forwarded-"
 	forwardedVariable = "x_forwarded_"
@@ -89,7 +80,7 @@ const (
 // or if a server, but not the gateway, may take it for one of the names. Headers that only trusted
 // proxies may send are passed on only for them.
 func (n *names) passes(name string, trusted bool) bool {
-	if !usual(name) {
+	if !identity.Usual(name) {
 		return !n.answersFor(name)
 	}
 	if trusting, withheld := n.withheld[name]; withheld {
@@ -111,20 +102,8 @@ func (n *names) dropTrailers(h http.Header) {
 }
 
 func (n *names) answersFor(name string) bool {
-	v := variable(name)
+	v := identity.Variable(name)
 	return n.variables[v] || strings.HasPrefix(v, forwardedVariable)
-}
-
-// usual reports whether the name has only letters, digits and hyphens, as nearly all names do.
-func usual(name string) bool {
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // twice returns the problem of a request that has one of the names in several lines, or several
@@ -132,20 +111,21 @@ func usual(name string) bool {
 // Otherwise it returns nil. Such a server would see another client than the one by which the
 // gateway counts.
 func (n *names) twice(h http.Header, trusted bool) *httplimit.Problem {
-	lists := [2][]string{n.single}
+	lists := [2]*identity.Keys{&n.single, new(identity.Keys)}
 	if trusted {
-		lists[1] = n.trusted
+		lists[1] = &n.trusted
 	}
 	for _, list := range lists {
-		if why := identity.Unclear(h, list); why != "" {
+		if why := list.Unclear(h); why != "" {
 			return ambiguous(why)
 		}
 	}
 	for _, line := range h["Connection"] {
 		for token := range strings.SplitSeq(line, ",") {
-			name := http.CanonicalHeaderKey(strings.TrimSpace(token))
-			if slices.Contains(lists[0], name) || slices.Contains(lists[1], name) {
-				return ambiguous(name + " is not the connection's own.")
+			for _, list := range lists {
+				if name := list.Has(strings.TrimSpace(token)); name != "" {
+					return ambiguous(name + " is not the connection's own.")
+				}
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy/inprogress"
 )
@@ -42,6 +43,8 @@ var (
 	noRoute          = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway has no route for the request."}
 	methodNotAllowed = &httplimit.Problem{Title: "The method is not allowed", Status: http.StatusMethodNotAllowed, Detail: "The gateway passes on neither CONNECT nor TRACE."}
 	ambiguousMethod  = ambiguous("Its method has small letters, which some servers take for capital ones.")
+	ambiguousHost    = ambiguous(identity.Unhosted)
+	ambiguousSpace   = ambiguous("There is a space in its target, which ends there for some servers. Send %20 instead.")
 	fragment         = ambiguous(`Servers read its path in different ways: there is a "#" in it. Send a path without it.`)
 	lengthRequired   = &httplimit.Problem{Title: "The request has no length", Status: http.StatusLengthRequired, Detail: "A body of HTTP/1.0 has a Content-Length."}
 	bodySlow         = &httplimit.Problem{Title: "The request took too long", Status: http.StatusRequestTimeout, Detail: "Its body did not come in time."}

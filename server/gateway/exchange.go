@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
@@ -30,6 +31,7 @@ type exchange struct {
 	plan    *plan
 	route   *route
 	name    string // the entry "route"
+	host    string // the entry "host"
 	path    string // the entry "path", if anything looks at it
 	trusted bool   // the connection comes from a trusted proxy
 	ip      string
@@ -142,12 +144,16 @@ func (x *exchange) serve() {
 
 // look finds the route and the token, and reasons to refuse the request.
 func (x *exchange) look() {
+	var hosted bool
+	x.host, hosted = identity.Hostname(x.r.Host)
 	wrong := x.read()
 	switch {
 	case x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace:
 		// CONNECT is for another kind of proxy, and TRACE would show the client what the gateway
 		// adds.
 		x.refuse(methodNotAllowed)
+	case !hosted:
+		x.refuse(ambiguousHost)
 	case wrong != nil:
 		x.refuse(wrong)
 	case noLength(x.r):
@@ -164,8 +170,10 @@ func (x *exchange) look() {
 		return
 	}
 	var err error
-	if x.token, err = x.g.tokens.of(x.r.Context(), firstValue(x.r.Header, x.g.tokens.Header)); err != nil {
+	if x.token, err = x.g.tokens.of(x.r.Context(), x.g.names.tokens.Of(x.r.Header)); err != nil {
 		x.refuse(unauthorized(err))
+	} else if x.token == nil {
+		_ = x.apiKey() // The log is told of credentials that are neither.
 	}
 }
 
@@ -179,13 +187,21 @@ func (x *exchange) read() *httplimit.Problem {
 	case u.Opaque != "", u.Path != "" && u.Path[0] != '/' && !whole:
 		// No rule could match it, but some server might take it for a path.
 		return ambiguous((&spelling.Error{Reason: spelling.NoPath, At: 1}).Error())
+	case strings.IndexByte(x.r.RequestURI, ' ') >= 0: // HTTP/2 has room for it
+		return ambiguousSpace
 	case !x.plan.readsMethods:
 		return nil
 	case !spelling.Method(x.r.Method):
 		return ambiguousMethod
-	case !x.plan.readsPaths:
+	case x.plan.overridable:
+		if why := identity.Overridden(x.r.Header, u.RawQuery); why != "" {
+			return ambiguous(why)
+		}
+	}
+	if !x.plan.readsPaths {
 		return nil
-	case strings.IndexByte(x.r.RequestURI, '#') >= 0:
+	}
+	if strings.IndexByte(x.r.RequestURI, '#') >= 0 {
 		return fragment
 	}
 	p, err := spelling.Path{Text: u.Path}, (*spelling.Error)(nil)

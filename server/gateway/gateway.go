@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow/permits"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/telemetry/prom"
@@ -38,6 +39,7 @@ type shared struct {
 	buffers   buffers
 	upgrades  upgrades
 	addresses *permits.Gate // connections to clients, by their addresses
+	unread    identity.Unread
 	// keeper has the permits of the policy's bounds, and own those of Concurrency.
 	keeper, own *inprogress.Keeper
 	// hashKey is the key with which secrets are hashed in the keys of requests in progress. Nothing

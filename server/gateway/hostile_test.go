@@ -109,6 +109,8 @@ func TestRulesAreNotSpelledAround(t *testing.T) {
 	top := serveGateway(t, decider(t, nil, closed("top", policy.Equal("path", "/"))), to(upstream(t, hello).URL))
 	methods := serveGateway(t, decider(t, nil, closed("methods", policy.Equal("route", "DELETE /items/{id}"))), to(upstream(t, hello).URL))
 	o := to(upstream(t, hello).URL)
+	o.Paths = httplimit.IgnoredOverrides
+	ignored := serveGateway(t, decider(t, nil, closed("methods", policy.Equal("route", "DELETE /items/{id}"))), o)
 	o.Paths = httplimit.EncodedSlashes | httplimit.KeptParameters
 	kept := serveGateway(t, decider(t, nil, closed("paths", policy.Prefix("path", "/admin"))), o)
 	free := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), to(upstream(t, hello).URL))
@@ -168,6 +170,25 @@ func TestRulesAreNotSpelledAround(t *testing.T) {
 		{hosts, "GET /", "admin.example.:8000", 403},
 		{hosts, "GET http://aDmin.example/", "other", 403},
 		{hosts, "GET /", "badmin.example", 200},
+		{hosts, "GET /", "admin.example:", 403},
+		{hosts, "GET /", "admin.example:80:80", 400},
+		{hosts, "GET /", "admin.example:abc", 400},
+		{hosts, "GET /", "user@admin.example", 400},
+		{hosts, "GET /", "admin.example..", 400},
+		{hosts, "GET http://admin.example:80:80/", "h", 400},
+		{free, "GET /", "admin.example:80:80", 400},
+		{free, "GET /", "[::1]:8000", 200},
+		{free, "POST /?_method=DELETE", "h", 200},
+		{methods, "POST /items/7?x&_method=DELETE", "h", 400},
+		{methods, "POST /items/7?%5Fmethod", "h", 400},
+		{methods, "POST /items/7?.method[]=DELETE", "h", 400},
+		{methods, "POST /items/7?my_method=DELETE", "h", 200},
+		{methods, "POST /items/7?q=_method", "h", 200},
+		{methods, "POST /items/7", "h\r\nX-HTTP-Method-Override: DELETE", 400},
+		{methods, "POST /items/7", "h\r\nX_HTTP_Method: DELETE", 400},
+		{paths, "POST /?_method=DELETE", "h", 200},
+		{hosts, "POST /?_method=DELETE", "h", 200},
+		{ignored, "POST /items/7?_method=DELETE", "h\r\nX-Method-Override: DELETE", 200},
 		{hosts, "OPTIONS *", "other", 200},
 	} {
 		res, err := http.ReadResponse(raw(t, tt.g.addr, tt.target+" HTTP/1.1\r\nHost: "+tt.host+"\r\n\r\n"), nil)
@@ -179,6 +200,76 @@ func TestRulesAreNotSpelledAround(t *testing.T) {
 			t.Errorf("%s of %s is answered with %s, want %d", tt.target, tt.host, res.Status, tt.status)
 		}
 	}
+}
+
+// HTTP/2 has room for targets and hosts that no request line could have.
+func TestHTTP2HasNoRoomForMore(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 1)
+	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+	g := serveGateway(t, decider(t, []policy.Rule{perKey(100)}), to(up.URL))
+	for _, tt := range []struct {
+		path, host string
+		status     byte // the index of :status in HPACK's table
+	}{
+		{"/login", "h", 0x88},
+		{"/log in", "h", 0x8c},
+		{"/login?a b", "h", 0x8c},
+		{"/login?a HTTP/1.0", "h", 0x8c},
+		{"/login", "h:80:80", 0x8c},
+	} {
+		literal := func(s string) string { return string(rune(len(s))) + s }
+		from := raw(t, g.addr, preface+frame(4, 0, 0, "")+frame(1, 5, 1, "\x82\x86\x04"+literal(tt.path)+"\x01"+literal(tt.host)))
+		for {
+			var head [9]byte
+			if _, err := io.ReadFull(from, head[:]); err != nil {
+				t.Fatalf("%q of %q: %v", tt.path, tt.host, err)
+			}
+			payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+			if _, err := io.ReadFull(from, payload); err != nil {
+				t.Fatal(err)
+			}
+			if head[3] != 1 {
+				continue
+			}
+			for payload[0]&0xe0 == 0x20 { // the size of the table
+				payload = payload[1:]
+			}
+			if payload[0] != tt.status {
+				t.Errorf("%q of %q is answered with the headers %q", tt.path, tt.host, payload)
+			}
+			break
+		}
+		if tt.status == 0x88 {
+			<-got
+		}
+	}
+}
+
+// Keys behind any word are read where that is said, and the log is told where it is not.
+func TestSchemesOfKeys(t *testing.T) {
+	t.Parallel()
+	log := new(journal)
+	o := to(upstream(t, hello).URL)
+	o.Logger = log.logger()
+	usual := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
+	o.Identity.APIKey = []string{"Authorization:Token", "authorization:ApiKey"}
+	named := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
+	o.Identity.APIKey = []string{"Authorization:*"}
+	whatever := serveGateway(t, decider(t, []policy.Rule{perKey(1)}), o)
+	c := client(t)
+	for range 3 {
+		get(t, c, usual.url+"/", "Authorization: Token k").wants(t, 200)
+	}
+	if n := strings.Count(log.String(), "credentials"); n != 1 || strings.Contains(log.String(), "Token k") {
+		t.Errorf("the log is told %d times:\n%s", n, log)
+	}
+	get(t, c, named.url+"/", "Authorization: Token k").wants(t, 200)
+	get(t, c, named.url+"/", "Authorization: apikey  k").wants(t, 429)
+	get(t, c, named.url+"/", "Authorization: Token k 1").wants(t, 400)
+	get(t, c, whatever.url+"/", "Authorization: k").wants(t, 200)
+	get(t, c, whatever.url+"/", "Authorization: Foo k").wants(t, 429)
+	get(t, c, whatever.url+"/", "Authorization: Bearer k").wants(t, 429)
 }
 
 // What a client calls the connection's own is not passed on: nobody gets rid of who it

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -25,9 +24,9 @@ func facts(id *Identity) []fact {
 		{"ip", (*exchange).clientIP},
 		{"route", func(x *exchange) string { return x.routeName() }},
 		{"method", func(x *exchange) string { return x.r.Method }},
-		{"host", func(x *exchange) string { return identity.Hostname(x.r.Host) }},
+		{"host", func(x *exchange) string { return x.host }},
 		{"path", func(x *exchange) string { return x.path }},
-		{"api_key", func(x *exchange) string { return identity.APIKey(x.r.Header, x.g.options.Identity.APIKey) }},
+		{"api_key", (*exchange).apiKey},
 	}
 	for name, header := range id.Headers {
 		all = append(all, fact{name, func(x *exchange) string { return firstValue(x.r.Header, header) }})
@@ -74,6 +73,15 @@ func firstValue(h http.Header, name string) string {
 		return strings.TrimSpace(v[0])
 	}
 	return ""
+}
+
+// apiKey returns the API key, or "" if there is none.
+func (x *exchange) apiKey() string {
+	key := x.g.names.keys.Of(x.r.Header)
+	if key == "" && x.token == nil {
+		x.g.unread.Look(x.r.Context(), x.g.options.Logger, x.r.Header)
+	}
+	return key
 }
 
 // clientIP returns the client's address, or "" if it has none.

@@ -15,8 +15,6 @@ import (
 	// names.
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
-
-	"github.com/headgate/headgate/internal/identity"
 )
 
 // maxToken bounds the size of a token that is parsed. maxVerified is how many verified tokens each
@@ -106,12 +104,9 @@ var (
 	errNotYet   = errors.New("the token is not valid yet")
 )
 
-// of returns the token in a header's value. If there is none and none is required, it returns nil
+// of returns the token that a text is. If there is none and none is required, it returns nil
 // without an error.
 func (t *tokens) of(ctx context.Context, text string) (*token, error) {
-	if t.Header == "Authorization" {
-		text, _ = identity.Bearer(text)
-	}
 	// A text that is no JWS may be a credential of another kind, about which the gateway cannot
 	// decide.
 	if text == "" || !t.Required && strings.Count(text, ".") != 2 {

@@ -188,6 +188,28 @@ func TestTokenThatIsRequired(t *testing.T) {
 	get(t, c, g.url+"/", "X-Token: "+i.token(t, "ec", jose.ES256, map[string]any{"kid": ""}), "Authorization: Bearer key").wants(t, 200)
 }
 
+// A token behind another word than Bearer is verified if that word is named. If it is not, the log
+// says that nobody reads it.
+func TestTokenBehindAnotherWord(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t, "ec")
+	o := withJWT(to(upstream(t, echo).URL), keyFile(t, i.set(t, "", "ec")))
+	usual := serveGateway(t, decider(t, byUser()), o)
+	o.Identity.JWT.Header = "Authorization:JWT"
+	named := serveGateway(t, decider(t, byUser()), o)
+	c := client(t)
+	token := i.token(t, "ec", jose.ES256, map[string]any{"kid": "ec"})
+	get(t, c, usual.url+"/", "Authorization: JWT "+token).wants(t, 200, "X-RateLimit-Limit: 500")
+	if log := usual.log.String(); !strings.Contains(log, "read neither as an API key nor as a token") || strings.Contains(log, token) {
+		t.Errorf("the log is %s", log)
+	}
+	get(t, c, named.url+"/", "Authorization: jwt "+token[:len(token)-9]+"AAAAAAAAA").wants(t, 401)
+	get(t, c, named.url+"/", "Authorization: JWT "+token+" x").wants(t, 400)
+	if a := get(t, c, named.url+"/", "Authorization: JWT "+token); a.StatusCode != 200 || a.Header.Get("X-Ratelimit-Limit") == "500" {
+		t.Errorf("the token is answered with %s, limit %s", a.Status, a.Header.Get("X-Ratelimit-Limit"))
+	}
+}
+
 // The wrong kinds of claims are none.
 func TestClaims(t *testing.T) {
 	t.Parallel()

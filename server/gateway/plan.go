@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/routes"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -18,8 +19,9 @@ type plan struct {
 	names  *routes.Names
 	facts  []fact // the facts that are needed
 	// readsPaths says that paths distinguish requests, needsPath that something uses the entry
-	// "path", and readsMethods that the method matters.
-	readsPaths, needsPath, readsMethods bool
+	// "path", and readsMethods that the method matters. overridable says that requests are told
+	// apart by their method, and that a server may take another one for it.
+	readsPaths, needsPath, readsMethods, overridable bool
 }
 
 // plan returns the plan for the policy in force. It makes a new one after the policy has changed.
@@ -63,6 +65,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	p.needsPath = needed["path"]
 	p.readsPaths = p.needsPath || needed["route"] || len(g.routes) > 0
 	p.readsMethods = p.readsPaths || needed["method"]
+	p.overridable = g.forms&spelling.IgnoredOverrides == 0 && (needed["method"] || p.names.Methods())
 	for _, f := range g.facts {
 		if needed[f.name] {
 			p.facts = append(p.facts, f)

@@ -36,7 +36,7 @@ func Rooms() []Room {
 		// The one reading of a request's path.
 		{"internal/spelling", nil},
 		// The route of a request, by the patterns of a policy and that reading.
-		{"internal/routes", []string{".", "policy", "internal/spelling"}},
+		{"internal/routes", []string{".", "policy", "internal/identity", "internal/spelling"}},
 		// The word that was meant by a misspelt one.
 		{"internal/closest", nil},
 		// The texts of errors for people.
@@ -89,8 +89,8 @@ func Rooms() []Room {
 		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
-		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/spelling", "internal/routes"}},
-		{"config", []string{".", "internal/closest", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/spelling"}},
+		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/identity", "internal/spelling", "internal/routes"}},
+		{"config", []string{".", "internal/closest", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/identity", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", []string{"internal/prefetch"}},

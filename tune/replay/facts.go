@@ -62,7 +62,7 @@ func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 }
 
 // of returns the descriptor of the request, which is valid until the next call, and
-// whether servers read its path in different ways.
+// whether servers read its host or its path in different ways.
 func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	d = f.found[:0]
 	for i, name := range f.entries {
@@ -79,13 +79,13 @@ func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	}
 	if f.needs.host || f.needs.route || f.needs.path {
 		host, path := split(r)
-		host = f.host(host)
+		host, unclear = f.host(host)
 		if f.needs.host {
 			d = add(d, "host", host)
 		}
 		if f.needs.route || f.needs.path {
 			w := f.where(target{r.Text(r.Method), host, path})
-			if unclear = w.unclear; f.needs.route {
+			if unclear = unclear || w.unclear; f.needs.route {
 				d = add(d, "route", w.route)
 			}
 			if f.needs.path {
@@ -123,20 +123,21 @@ func split(r *accesslog.Request) (host, path string) {
 	return host, path
 }
 
-// host returns a host in its canonical form.
-func (f *facts) host(text string) string {
+// host returns a host in its canonical form, and whether it can be read in different ways.
+func (f *facts) host(text string) (host string, unclear bool) {
 	if text == "" {
-		return ""
+		return "", false
 	}
 	host, known := f.hosted[text]
 	if !known {
 		if len(f.hosted) == maxTargets {
 			clear(f.hosted)
 		}
-		host = strings.Clone(identity.Hostname(text))
+		host, _ = identity.Hostname(text)
+		host = strings.Clone(host)
 		f.hosted[strings.Clone(text)] = host
 	}
-	return host
+	return host, host == ""
 }
 
 // where returns the route and the path of a target, as the doors determine them.
