@@ -12,7 +12,7 @@
 -- txn.hg_remaining and txn.hg_reset have what its client is to be told.
 
 -- The headers of a client that Headgate looks at. All others stay here.
-local passed = { "authorization", "x-api-key" }
+local passed = { "authorization", "x-api-key", "x-http-method-override", "x-http-method", "x-method-override" }
 
 -- The headers of an answer that are for the client.
 local told = {
@@ -39,7 +39,7 @@ local function question(txn, host)
         "Host: " .. host,
         "X-Forwarded-Method: " .. txn.sf:method(),
         "X-Forwarded-Uri: " .. txn.sf:pathq(),
-        "X-Forwarded-Host: " .. txn.sf:req_hdr("host"),
+        "X-Forwarded-Host: " .. txn.sf:req_fhdr("host"),
         "X-Forwarded-For: " .. txn.sf:src(),
     }
     local given = txn.http:req_get_headers()

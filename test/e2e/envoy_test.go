@@ -147,6 +147,9 @@ func (e *envoy) ask(t *testing.T, path string, headers ...string) *http.Response
 	for i := 0; i < len(headers); i += 2 {
 		request.Header[headers[i]] = []string{headers[i+1]}
 	}
+	if host := request.Header.Get("Host"); host != "" {
+		request.Host = host
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

@@ -54,6 +54,13 @@ func TestExtAuthz(t *testing.T) {
 			if got := proxy.codes(t, 1, "/", "X-User", "ben,made up"); tt.name == "HTTP" && got != "400" {
 				t.Errorf("a comma where Envoy joins lines: %s", got)
 			}
+			// The application might take it for X-User. Envoy drops what has underscores.
+			if got := proxy.codes(t, 1, "/", "X.User", "ben"); got != "400" {
+				t.Errorf("a header that is X-User to some servers: %s", got)
+			}
+			if got := proxy.codes(t, 1, "/", "Host", "example.com:80:80"); got != "400" {
+				t.Errorf("a host with two ports: %s", got)
+			}
 			if tt.name == "gRPC" {
 				// Each costs 5 of 10 in a day, by the context extensions.
 				if got := proxy.codes(t, 3, "/reports/a"); got != "200 200 429" {
