@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -43,4 +46,87 @@ func TestPermitsByTheServersClock(t *testing.T) {
 		}
 		return rows == 0
 	})
+}
+
+// TestFences runs the SQL of docs/permits.md. Holders of different keys have the same slots and do
+// not refuse each other's writes; within a key, a later holder refuses those of an earlier one.
+func TestFences(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "permits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sql := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(sql) != 2 {
+		t.Fatalf("the page has %d blocks of SQL", len(sql))
+	}
+	s := servers.StartPostgres(t)
+	permits, conn, ctx := open(t, s, nil), connect(t, s), servers.Bounded(t)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if _, err := conn.Exec(ctx, sql[0][1]); err != nil {
+		t.Fatal(err)
+	}
+	acquire := func(key, holder string, cost, limit int64) store.Fence {
+		t.Helper()
+		a, err := permits.Acquire(ctx, store.PermitRequest{Key: key, Holder: holder, Cost: cost, Limit: limit, TTL: time.Hour})
+		if err != nil || !a.Granted() {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		return a.Lease.Fence
+	}
+	release := func(key, holder string, f store.Fence) {
+		t.Helper()
+		if ok, err := permits.Release(ctx, key, holder, f.Epoch); err != nil || !ok {
+			t.Fatalf("%v, %v", ok, err)
+		}
+	}
+	// write reports whether a write with the fence is taken.
+	write := func(rule, key string, f store.Fence) bool {
+		t.Helper()
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tag, err := tx.Exec(ctx, sql[1][1], rule, key, f.Slots, f.Epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tag.RowsAffected() < int64(len(f.Slots)) {
+			err = tx.Rollback(ctx)
+		} else {
+			err = tx.Commit(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tag.RowsAffected() == int64(len(f.Slots))
+	}
+
+	a := acquire("a", "first", 2, 2)
+	b := acquire("b", "other", 1, 1)
+	if a.Slots[0] != 0 || b.Slots[0] != 0 || b.Epoch < a.Epoch {
+		t.Fatalf("the fences are %v and %v, which shows nothing", a, b)
+	}
+	release("a", "first", a)
+	later := acquire("a", "second", 1, 2)
+	for i, w := range []struct {
+		rule, key string
+		fence     store.Fence
+		taken     bool
+	}{
+		{"report", "a", a, true},
+		{"report", "b", b, true},
+		{"report", "a", a, true}, // not refused because of b
+		{"import", "a", later, true},
+		{"report", "a", a, true}, // not refused because of another rule
+		{"report", "a", later, true},
+		{"report", "a", a, false}, // one of its two slots is another holder's
+		{"report", "a", store.Fence{Slots: a.Slots[1:], Epoch: a.Epoch}, true},
+		{"report", "b", b, true},
+		{"report", "a", later, true},
+	} {
+		if got := write(w.rule, w.key, w.fence); got != w.taken {
+			t.Errorf("write %d, of %s %s with %v: taken is %v, want %v", i, w.rule, w.key, w.fence, got, w.taken)
+		}
+	}
 }
