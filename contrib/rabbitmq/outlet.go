@@ -66,7 +66,7 @@ func (p *Publisher) connect(turn int) (*outlet, error) {
 	o.ch.NotifyPublish(o.confirms)
 	o.ch.NotifyClose(o.gone)
 	p.mu.Lock()
-	p.session = o
+	p.session, p.problem = o, nil
 	p.counts.Connects++
 	p.mu.Unlock()
 	return o, nil

@@ -83,6 +83,7 @@ type Publisher struct {
 	// them, one by one, because one of them made the broker close the channel.
 	waiting, suspects []*publication
 	session           *outlet // nil while there is no connection
+	problem           error   // why there is none; nil before the first try has failed
 	outstanding       int
 	over              bool // nothing is written any more
 	counts            PublisherCounts
@@ -157,6 +158,9 @@ func between(p *headgate.Problems, field, what string, n, least, most int64) {
 //   - [ErrUnconfirmed], and the context's error or [ErrClosed]: the message was sent, but may or
 //     may not have arrived.
 //
+// While there is no connection, the last two also wrap the reason, such as a [*MismatchError] of
+// the topology.
+//
 // The Publisher reads the message's headers and body until Publish returns, and after
 // [ErrUnconfirmed] until the broker has confirmed the message. Do not change them until then.
 func (p *Publisher) Publish(ctx context.Context, m Message) error {
@@ -206,7 +210,16 @@ func (p *Publisher) unsent(cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts.Unsent++
-	return fmt.Errorf("%w: %w", ErrUnsent, cause)
+	return p.failed(ErrUnsent, cause)
+}
+
+// failed returns the error for a message that has no result, with the reason if there is no
+// connection. The caller holds the lock.
+func (p *Publisher) failed(what, cause error) error {
+	if p.session == nil && p.problem != nil {
+		return fmt.Errorf("%w: %w; there is no connection: %w", what, cause, p.problem)
+	}
+	return fmt.Errorf("%w: %w", what, cause)
 }
 
 // leave is called when a caller stops waiting. A message that was not written will not be written.
@@ -221,7 +234,7 @@ func (p *Publisher) leave(w *publication, cause error) error {
 	if w.written {
 		reason = ErrUnconfirmed
 	}
-	err := fmt.Errorf("%w: %w", reason, cause)
+	err := p.failed(reason, cause)
 	for _, list := range []*[]*publication{&p.waiting, &p.suspects} {
 		if i := slices.Index(*list, w); i >= 0 {
 			*list = slices.Delete(*list, i, i+1)
@@ -337,16 +350,20 @@ func (p *Publisher) abandon() {
 	for _, list := range [][]*publication{p.suspects, p.waiting} {
 		for _, w := range list {
 			if w.written {
-				p.end(w, fmt.Errorf("%w: %w", ErrUnconfirmed, ErrClosed))
+				p.end(w, p.failed(ErrUnconfirmed, ErrClosed))
 			} else {
-				p.end(w, fmt.Errorf("%w: %w", ErrUnsent, ErrClosed))
+				p.end(w, p.failed(ErrUnsent, ErrClosed))
 			}
 		}
 	}
 	p.suspects, p.waiting, p.over = nil, nil, true
 }
 
+// trouble keeps the error of a connection for those who wait, and tells the hook.
 func (p *Publisher) trouble(err error) {
+	p.mu.Lock()
+	p.problem = err
+	p.mu.Unlock()
 	if h := p.config.Hooks.Error; h != nil && err != nil {
 		h(err)
 	}

@@ -68,9 +68,9 @@ type Queue struct {
 	// DeadLetter is the queue for messages that expire, exceed DeliveryLimit or
 	// MaxLength, or are rejected. Empty means that they are dropped.
 	DeadLetter string
-	// DeliveryLimit is how often a quorum queue may redeliver a message before the message is
-	// dead-lettered, so there are at most DeliveryLimit + 1 deliveries. Zero means 20. Classic
-	// queues have no limit.
+	// DeliveryLimit is how often a quorum queue delivers a message before the message is
+	// dead-lettered: 1 means once, and never again. Zero means 20. Classic queues have no limit.
+	// The broker counts what is delivered again, so its x-delivery-limit is one less.
 	DeliveryLimit int
 	// SingleActive delivers messages to only one consumer at a time.
 	SingleActive bool
@@ -110,7 +110,7 @@ func (q *Queue) arguments() amqp.Table {
 		table["x-queue-type"] = "quorum"
 		limit := q.DeliveryLimit
 		or(&limit, DefaultDeliveryLimit)
-		table["x-delivery-limit"] = int64(limit)
+		table["x-delivery-limit"] = int64(limit - 1)
 	} else {
 		table["x-queue-type"] = "classic"
 	}

@@ -116,33 +116,36 @@ func killed(t *testing.T, n *node) {
 	})
 }
 
-// poison: a message that kills each process that handles it is a dead letter in the end.
+// poison: a message that kills each process that handles it is a dead letter after as many
+// deliveries as the limit says.
 func poison(t *testing.T, n *node) {
-	const limit = 3
-	n.queue(rabbitmq.Queue{Name: "poison.dead"})
-	q := rabbitmq.Queue{Name: "poison", DeliveryLimit: limit, DeadLetter: "poison.dead"}
-	n.queue(q)
-	n.fill(q.Name, 1)
-	ch := n.channel()
-	deaths := 0
-	await(t, "the message is a dead letter", func() bool {
-		if depth(t, ch, "poison.dead") == 1 {
-			return true
-		}
-		if depth(t, ch, q.Name) == 1 { // the broker has seen that the last one is gone
-			if err := n.child(q.Name, "die").Run(); err == nil {
-				t.Fatal("the child ended by itself")
+	for _, limit := range []int{1, 3} {
+		n := n.of(t)
+		dead := n.queue(rabbitmq.Queue{Name: fmt.Sprintf("poison-%d.dead", limit)})
+		q := rabbitmq.Queue{Name: fmt.Sprintf("poison-%d", limit), DeliveryLimit: limit, DeadLetter: dead}
+		n.queue(q)
+		n.fill(q.Name, 1)
+		ch := n.channel()
+		deaths := 0
+		await(t, "the message is a dead letter", func() bool {
+			if depth(t, ch, dead) == 1 {
+				return true
 			}
-			deaths++
+			if depth(t, ch, q.Name) == 1 { // the broker has seen that the last one is gone
+				if err := n.child(q.Name, "die").Run(); err == nil {
+					t.Fatal("the child ended by itself")
+				}
+				deaths++
+			}
+			return false
+		})
+		if deaths != limit {
+			t.Errorf("the message has killed %d processes, want %d", deaths, limit)
 		}
-		return false
-	})
-	if deaths > limit+1 {
-		t.Errorf("the message has killed %d processes, want %d at most", deaths, limit+1)
-	}
-	d := n.read("poison.dead", 1)[0]
-	if o, ok := rabbitmq.OriginOf(d.Headers); !ok || o.Queue != q.Name || o.Reason != "delivery_limit" {
-		t.Errorf("%+v, %v; headers %v", o, ok, d.Headers)
+		d := n.read(dead, 1)[0]
+		if o, ok := rabbitmq.OriginOf(d.Headers); !ok || o.Queue != q.Name || o.Reason != "delivery_limit" {
+			t.Errorf("%+v, %v; headers %v", o, ok, d.Headers)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ func publishers(t *testing.T, n *node) {
 		{"returned", returned},
 		{"full queue", fullQueue},
 		{"no such exchange", noSuchExchange},
+		{"mismatch", mismatched},
 		{"closed connections", closedConnections},
 		{"silent broker", silent},
 		{"closed", closed},
@@ -155,6 +156,33 @@ func noSuchExchange(t *testing.T, n *node) {
 		}
 		return len(bodies) == 297
 	})
+}
+
+// mismatched: whose context ends while the topology differs from the broker's is told what differs.
+func mismatched(t *testing.T, n *node) {
+	queue := n.queue(rabbitmq.Queue{Name: "mismatched", MaxLength: 10})
+	told := make(chan error, 1)
+	p := n.publisher(rabbitmq.PublisherConfig{
+		Topology: rabbitmq.Topology{Queues: []rabbitmq.Queue{{Name: queue, MaxLength: 20}}},
+		Hooks: rabbitmq.PublisherHooks{Error: func(err error) {
+			select {
+			case told <- err:
+			default:
+			}
+		}},
+	})
+	select {
+	case <-told:
+	case <-servers.Bounded(t).Done():
+		t.Fatal("nothing was told")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := p.Publish(ctx, to(queue, ""))
+	e, ok := errors.AsType[*rabbitmq.MismatchError](err)
+	if !ok || e.Kind != "queue" || e.Name != queue || e.Property != "x-max-length" || e.Described != "'20'" || e.Found != "'10'" || !errors.Is(err, rabbitmq.ErrUnsent) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want ErrUnsent, the deadline, and what differs", err)
+	}
 }
 
 // closedConnections: a publisher whose connection breaks again and again confirms all, and
