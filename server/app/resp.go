@@ -17,6 +17,7 @@ import (
 func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) server {
 	s := resp.New(decider, resp.Options{
 		Token:      a.settings.RESPToken,
+		Announce:   a.settings.RESPAnnounce,
 		SideBySide: a.settings.Store != memoryStore,
 		Instant:    a.settings.Store == memoryStore,
 		Permits:    a.permits,

@@ -37,6 +37,9 @@ type Settings struct {
 	// RESPListen is the address to serve Redis's protocol on. Empty means that it
 	// is not served.
 	RESPListen string
+	// RESPAnnounce is the address (host:port) at which Redis clients in cluster mode are told to find
+	// the server. Empty means the one that they have reached.
+	RESPAnnounce string
 	// RESPToken is the token that callers there must give as their password: 16 to 1024 bytes of
 	// visible ASCII. Empty means that anybody may send commands.
 	RESPToken string
@@ -249,6 +252,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	if p := checkListen(s.RESPListen); s.RESPListen != "" && p != "" {
 		bad("--resp-listen: %s", p)
 	}
+	if p := s.announceMistake(); p != "" {
+		bad("--resp-announce: %s", p)
+	}
 	if p := checkToken("resp token", s.RESPToken); p != "" {
 		bad("%s", p)
 	}
@@ -341,6 +347,21 @@ func checkToken(name, token string) string {
 		if token[i] <= ' ' || token[i] > '~' {
 			return fmt.Sprintf("%s: byte %d is not a visible ASCII character, which is all that a header can hold", name, i+1)
 		}
+	}
+	return ""
+}
+
+// announceMistake returns what is wrong with RESPAnnounce, or "".
+func (s *Settings) announceMistake() string {
+	host, port, err := net.SplitHostPort(s.RESPAnnounce)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	switch {
+	case s.RESPAnnounce == "":
+		return ""
+	case s.RESPListen == "":
+		return "Redis's protocol is not served; give --resp-listen, or leave it out"
+	case err != nil || host == "" || n == 0 || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Sprintf("%q is not host:port, such as headgate.internal:6380", s.RESPAnnounce)
 	}
 	return ""
 }

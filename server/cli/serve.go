@@ -27,6 +27,7 @@ type serve struct {
 	GRPCStore      bool          `name:"grpc-store" help:"Let gRPC callers send their own rules and use this server as their store: for the Go client library." env:"HEADGATE_GRPC_STORE"`
 	GRPCStoreToken string        `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
 	RESPListen     string        `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
+	RESPAnnounce   string        `name:"resp-announce" help:"Address that Redis clients in cluster mode are told to connect to. Default: the one they connected to. Needed behind a mapped port, or for a name that load balances." placeholder:"HOST:PORT" env:"HEADGATE_RESP_ANNOUNCE"`
 	RESPTokenFile  string        `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
 	OnStoreError   string        `name:"on-store-error" help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this server's share of the limits (local). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
 	Headers        string        `help:"Rate limit headers, of denials with ?status=true and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
@@ -44,7 +45,7 @@ func (serve) Help() string {
 // Run serves until the call's context ends.
 func (s *serve) Run(c *call) error {
 	settings := app.Settings{
-		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCConnectionAge: s.GRPCAge, GRPCConnectionGrace: s.GRPCGrace, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen,
+		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCConnectionAge: s.GRPCAge, GRPCConnectionGrace: s.GRPCGrace, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen, RESPAnnounce: s.RESPAnnounce,
 		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), Ratelimit: s.Like.settings(), EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
 	}
 	s.fill(c, &settings)

@@ -477,7 +477,12 @@ func TestTLS(t *testing.T) {
 	}
 	defer nc.Close()
 	c := &client{t, nc, bufio.NewReader(nc)}
-	c.exchanges([]exchange{{"PING", "+PONG"}, {"HG.CHECK mail a", "[allowed 1 …"}})
+	c.exchanges([]exchange{
+		{"PING", "+PONG"},
+		{"HG.CHECK mail a", "[allowed 1 …"},
+		{"CLUSTER SLOTS", "[[0 16383 [example.com …"}, // The certificate is for that name.
+		{"CLUSTER SHARDS", "[[slots [0 16383] nodes [[tls-port …"},
+	})
 	plain := dial(t, l.Addr().String())
 	plain.write(wire("PING"))
 	if text, err := plain.r.ReadString('\n'); err == nil && strings.Contains(text, "PONG") {

@@ -70,15 +70,21 @@ func (k *call) commandInfo() {
 	}
 }
 
+// appendInfo writes the ten members that an entry has since Redis 7: some clients take them all for
+// granted. Categories, tips, key specifications and subcommands are empty.
 func (c *command) appendInfo(b []byte) []byte {
 	arity := c.least
 	if c.most != c.least {
 		arity = -arity
 	}
 	step := min(c.key, 1)
-	b = appendInt(appendBulk(appendArray(b, 6), strings.ToLower(c.name)), int64(arity))
+	b = appendInt(appendBulk(appendArray(b, 10), strings.ToLower(c.name)), int64(arity))
 	b = appendSimple(appendArray(b, 1), "fast")
-	return appendInt(appendInt(appendInt(b, int64(c.key)), int64(c.key)), int64(step))
+	b = appendInt(appendInt(appendInt(b, int64(c.key)), int64(c.key)), int64(step))
+	for range 4 {
+		b = appendArray(b, 0)
+	}
+	return b
 }
 
 // commandDocs answers with what redis-cli needs for its hints and its HELP.

@@ -32,6 +32,9 @@ type Options struct {
 	// Permits serves the rules that bound what is in progress over all processes. Nil means that the
 	// commands about permits fail.
 	Permits *decide.Permits
+	// Announce is the address (host:port) at which clients in cluster mode are told to find this
+	// server. Empty means the one that they have reached.
+	Announce string
 	// Version is the version of the server in the answers to HELLO and INFO.
 	Version string
 	// Logger gets panics, refused connections and, with AccessLog, every command. Nil means no log.

@@ -38,6 +38,9 @@ func sessionCommands() []*command {
 		{name: "SELECT", least: 2, most: 2, instant: true, run: (*call).choose, summary: "Chooses the database, of which there is one: 0.", params: []param{{name: "index"}}},
 		{name: "RESET", least: 1, most: 1, stranger: true, instant: true, run: (*call).reset, summary: "Makes the connection as it was when it was new."},
 		{name: "CLIENT", least: 2, instant: true, run: (*call).client, summary: "ID, GETNAME, SETNAME, SETINFO and such, which clients send.", params: []param{{name: "subcommand"}, {name: "argument", optional: true, multiple: true}}},
+		{name: "CLUSTER", least: 2, run: (*call).cluster, summary: "SLOTS, SHARDS and such, for clients in cluster mode: this server is a cluster of one node.", params: []param{{name: "subcommand"}, {name: "key", optional: true}}},
+		{name: "READONLY", least: 1, most: 1, instant: true, run: (*call).ok, summary: "Does nothing: clients of clusters send it."},
+		{name: "READWRITE", least: 1, most: 1, instant: true, run: (*call).ok, summary: "Does nothing: clients of clusters send it."},
 		{name: "MULTI", least: 1, most: 1, run: (*call).multi, summary: "Keeps the commands that follow until EXEC."},
 		{name: "EXEC", least: 1, most: 1, run: (*call).exec, summary: "Carries out the commands since MULTI, one after the other."},
 		{name: "DISCARD", least: 1, most: 1, run: (*call).discard, summary: "Forgets the commands since MULTI."},
@@ -202,13 +205,13 @@ func (k *call) client() {
 }
 
 // info answers in the format of Redis, with all sections whatever was asked for. Some clients wait
-// until it has loading:0.
+// until it has loading:0, and some in cluster mode want cluster_enabled:1.
 func (k *call) info() {
 	s := k.conn.server
 	set := s.decider.Policy()
 	k.out = appendBulk(k.out, fmt.Sprintf("# Server\r\nheadgate_version:%s\r\nredis_mode:standalone\r\n\r\n"+
 		"# Clients\r\nconnected_clients:%d\r\nmaxclients:%d\r\nrefused_connections:%d\r\n\r\n"+
-		"# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n\r\n"+
+		"# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n"+
 		"# Policy\r\npolicy_version:%d\r\npolicy_hash:%s\r\npolicy_rules:%d\r\n",
 		s.options.Version, s.Connections(), s.options.MaxConnections, s.Refused(), set.Version, set.Hash, len(set.Rules())))
 }

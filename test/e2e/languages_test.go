@@ -24,70 +24,96 @@ func programs(t *testing.T, file string) (all []documented) {
 	return all
 }
 
-// runner is what runs a program in a file of that name.
-type runner struct{ program, file string }
+// newestRedisPy is what scripts/install-test-programs calls the newest redis-py that is tested. The
+// other one is Debian's.
+const newestRedisPy = "redis-py-8.1.0"
 
-// runners returns how each language is run.
-func runners(t *testing.T) map[string]runner {
+// python returns a Python that has a redis-py. The first one may be of the user's own making,
+// without what Debian's has.
+func python(t *testing.T) string {
 	t.Helper()
-	python := ""
-	// The first one may be of the user's own making, without what Debian's has.
 	for _, program := range []string{"python3", "/usr/bin/python3"} {
 		if command(t, program, "-c", "import redis").Run() == nil {
-			python = program
-			break
+			return program
 		}
 	}
-	if python == "" {
-		t.Fatal("there is no Python with redis-py: run `make test`, which installs Debian's python3-redis")
+	t.Fatal("there is no Python with redis-py: run `make test`, which installs Debian's python3-redis")
+	return ""
+}
+
+// tool returns what scripts/install-test-programs has put into bin/tools.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", "bin", "tools", name))
+	if err == nil {
+		_, err = os.Stat(dir)
 	}
-	return map[string]runner{"bash": {"bash", "program.sh"}, "python": {python, "program.py"}, "js": {"node", "program.mjs"}}
+	if err != nil {
+		t.Fatalf("scripts/install-test-programs has not been run: %v", err)
+	}
+	return dir
 }
 
 // languagesVary is what differs from one run to the next: times.
 var languagesVary = regexp.MustCompile(`\b(3[56]\d\d|359\d{4}|3600000|5\d{4}|60000)\b`)
 
-// What docs/languages.md says that its programs print, they print.
+// What docs/languages.md says that its programs print, they print: with the newest clients of Redis,
+// and with older ones.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
-	s := serve(t, "--config", filepath.Join("..", "..", "examples", "resp", "headgate.yaml"), "--resp-listen", "127.0.0.1:0")
-	elsewhere := strings.NewReplacer(
-		"http://127.0.0.1:8080", s.base, "6380", respPort(t, s),
-		// A machine that is busy with other tests may be slow.
-		"timeout=1)", "timeout=30)", "timeout: 1000", "timeout: 30000", "timeout(1000)", "timeout(30000)", "commandTimeout: 1000", "commandTimeout: 30000",
-	)
-	// What programs in JavaScript import.
-	dir := t.TempDir()
-	modules := filepath.Join(dir, "node_modules")
-	if err := os.Mkdir(modules, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, at := range map[string]string{"headgate": nodeDir, "ioredis": "testdata/ioredis/node_modules/ioredis"} {
-		full, err := filepath.Abs(filepath.FromSlash(at))
-		if err == nil {
-			err = os.Symlink(full, filepath.Join(modules, name))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	all := programs(t, filepath.Join("..", "..", "docs", "languages.md"))
-	ran, run := make(map[string]int), runners(t)
-	for _, p := range all {
-		run := run[p.language]
-		file := filepath.Join(dir, run.file)
-		if err := os.WriteFile(file, []byte(elsewhere.Replace(p.code)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := command(t, run.program, file).CombinedOutput()
-		got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
-		if err != nil || got != want {
-			t.Errorf("%v; the program\n%s\nprints\n%s\nthe document has\n%s", err, p.code, out, p.prints)
-		}
-		ran[p.language]++
-	}
-	if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 3 {
-		t.Errorf("the document has %v programs", ran)
+	for _, c := range []struct {
+		name, redisPy, ioredis, redis string
+	}{
+		{"newest", tool(t, newestRedisPy), "ioredis", "redis"},
+		{"older", "", "ioredis5", "redis5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, "--config", filepath.Join("..", "..", "examples", "resp", "headgate.yaml"), "--resp-listen", "127.0.0.1:0")
+			elsewhere := strings.NewReplacer(
+				"http://127.0.0.1:8080", s.base, "6380", respPort(t, s),
+				// A machine that is busy with other tests may be slow.
+				"timeout=1)", "timeout=30)", "timeout: 1000", "timeout: 30000", "timeout(1000)", "timeout(30000)", "commandTimeout: 1000", "commandTimeout: 30000",
+			)
+			// What programs in JavaScript import.
+			dir := t.TempDir()
+			modules := filepath.Join(dir, "node_modules")
+			if err := os.Mkdir(modules, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			clients := filepath.Join("testdata", "clients", "node_modules")
+			for name, at := range map[string]string{"headgate": nodeDir, "ioredis": filepath.Join(clients, c.ioredis), "redis": filepath.Join(clients, c.redis)} {
+				full, err := filepath.Abs(filepath.FromSlash(at))
+				if err == nil {
+					err = os.Symlink(full, filepath.Join(modules, name))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			ran := make(map[string]int)
+			runners := map[string][2]string{"bash": {"bash", "program.sh"}, "python": {python(t), "program.py"}, "js": {"node", "program.mjs"}}
+			for _, p := range all {
+				file := filepath.Join(dir, runners[p.language][1])
+				if err := os.WriteFile(file, []byte(elsewhere.Replace(p.code)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				cmd := command(t, runners[p.language][0], file)
+				if c.redisPy != "" {
+					cmd.Env = append(cmd.Environ(), "PYTHONPATH="+c.redisPy)
+				}
+				out, err := cmd.CombinedOutput()
+				got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
+				if err != nil || got != want {
+					t.Errorf("%v; the program\n%s\nprints\n%s\nthe document has\n%s", err, p.code, out, p.prints)
+				}
+				ran[p.language]++
+			}
+			if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 4 {
+				t.Errorf("the document has %v programs", ran)
+			}
+		})
 	}
 }
 
@@ -116,7 +142,7 @@ for name, transaction in (("multi", True), ("plain", False)):
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, runners(t)["python"].program, file).CombinedOutput()
+	out, err := command(t, python(t), file).CombinedOutput()
 	const want = `multi [0, 0, 1] ResponseError True
 multi ResponseError
 multi 1

@@ -250,9 +250,19 @@ func TestRueidis(t *testing.T) {
 
 func TestIoredis(t *testing.T) {
 	t.Parallel()
+	for _, module := range []string{"ioredis", "ioredis5"} {
+		t.Run(module, func(t *testing.T) {
+			t.Parallel()
+			ioredis(t, module)
+		})
+	}
+}
+
+func ioredis(t *testing.T, module string) {
+	t.Helper()
 	_, port := serveRESP(t, "--resp-token-file", tokenFile(t))
-	cmd := command(t, "node", "ask.mjs", port, respToken)
-	cmd.Dir = filepath.Join("testdata", "ioredis")
+	cmd := command(t, "node", "ask.mjs", port, respToken, module)
+	cmd.Dir = filepath.Join("testdata", "clients")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("node: %v (scripts/install-test-programs installs what it needs)\n%s", err, out)

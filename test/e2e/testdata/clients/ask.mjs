@@ -1,8 +1,7 @@
 // Asks Headgate as a program with ioredis does, and prints what it was answered.
-// The address and the token are arguments.
-import Redis from "ioredis";
-
-const [port, password] = process.argv.slice(2);
+// The port, the token and the module are arguments.
+const [port, password, module] = process.argv.slice(2);
+const { default: Redis } = await import(module);
 const redis = new Redis({ port: Number(port), password, connectionName: "asks", db: 0, lazyConnect: true });
 redis.on("error", (error) => {
   console.error(error);
