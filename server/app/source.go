@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type source struct {
 	fixed string
 	// onError is what rules without on_store_error do.
 	onError headgate.OnError
+	// asked says that callers ask before the work, so that no door sees how it ends.
+	asked bool
 
 	active atomic.Pointer[decide.Policy]
 	// before is the policy that was in force until the last change; nil if there was none.
@@ -76,7 +79,7 @@ var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
 // newSource loads the policy in force for the first time.
 func newSource(s *Settings) (*source, error) {
 	src := &source{
-		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger,
+		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger, asked: s.Gateway == nil && s.PolicyFile != "",
 		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), origin: origin{files: []string{s.PolicyFile}},
 	}
 	if s.Store != memoryStore {
@@ -147,6 +150,9 @@ const maxWarnings = 100
 
 // warn logs the warnings about the policy in force.
 func (s *source) warn() {
+	if s.asked {
+		s.warnOfOutcomes()
+	}
 	warnings := lint.Warnings(s.active.Load().Set)
 	if more := len(warnings) - maxWarnings; more > 0 {
 		warnings = warnings[:maxWarnings]
@@ -158,6 +164,22 @@ func (s *source) warn() {
 	}
 	for _, w := range warnings {
 		s.logger.Warn("the policy may not do what is meant", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
+	}
+}
+
+// warnOfOutcomes logs which rules charge by outcomes that the doors do not see. The first request
+// that such a rule charges is warned of, too; see [warned].
+func (s *source) warnOfOutcomes() {
+	var rules []string
+	for _, r := range s.active.Load().Set.Rules() {
+		if len(r.GiveBackOn)+len(r.ChargeOn) > 0 {
+			rules = append(rules, r.Name)
+		}
+	}
+	const most = 10
+	if n := len(rules); n > 0 {
+		s.logger.Warn("rules charge by the outcome, which this server does not see: plain checks, forward auth and Envoy charge every request; reserve before the work, and settle with its status",
+			slog.Int("count", n), slog.String("rules", strings.Join(rules[:min(n, most)], ",")))
 	}
 }
 
