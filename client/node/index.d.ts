@@ -62,6 +62,10 @@ export interface Verdict {
   /** When the units were charged, for a refund: microseconds since 1970. */
   at?: number;
   decisions: Decision[];
+  /** What to settle or cancel, if something was reserved. */
+  reservation?: string;
+  /** How long it can be settled. */
+  expires_in_ms?: number;
   /** What a client is to be answered with: 200, 429, or 403 for the deny list. */
   status: 200 | 403 | 429;
   /** The headers that a client is to get, by their names in lower case. */
@@ -70,12 +74,20 @@ export interface Verdict {
   problem?: Problem;
 }
 
+/** The end of work that was reserved: what it did cost, or the status that it ended with, or both. */
+export type Settlement = { reservation: string } & ({ cost: number; status?: number } | { cost?: number; status: number });
+
+/** Where the limits stand, after units were given back or settled. */
+export type Standing = Omit<Verdict, 'status' | 'headers' | 'problem'>;
+
 export interface ClientOptions {
   /** Where the service is. The default is http://127.0.0.1:8080. */
   url?: string;
   /** How long an answer may take, in milliseconds: 1 to 60000. The default is 1000. */
   timeout?: number;
-  /** What requests are sent with. The default is the global fetch. */
+  /** What tls.connect is given besides, such as ca, cert and key, where the url begins with https. */
+  tls?: import('node:tls').ConnectionOptions;
+  /** What requests are sent with instead of the client's own connections, which are faster: for a proxy or for tracing. */
   fetch?: typeof globalThis.fetch;
   /** How calls are repeated that may be. */
   retry?: RetryOptions;
@@ -149,14 +161,23 @@ export class Client {
   /**
    * Takes units, from every limit that binds the request or from none. A denial is an answer,
    * not an error. It is repeated only if it has an id.
+   *
+   * With outcome, a request is reserved if a rule that binds it charges by how the work ends
+   * (charge_on, give_back_on): then the verdict has a reservation, to settle with the status.
    */
-  check(request: CheckRequest & Repeatable): Promise<Verdict>;
+  check(request: CheckRequest & Repeatable, options?: { outcome?: boolean }): Promise<Verdict>;
   /** Says what check would say, and takes nothing. */
   peek(request: CheckRequest): Promise<Verdict>;
   /** Gives back what a check took at the time that its verdict names as `at`. */
-  refund(request: CheckRequest & { at?: number }): Promise<Omit<Verdict, 'status' | 'headers' | 'problem'>>;
+  refund(request: CheckRequest & { at?: number }): Promise<Standing>;
   /** Forgets what was used. */
   reset(request: CheckRequest): Promise<{ reset: string[] }>;
+  /** Takes units for work whose cost is an estimate, which is to be settled or cancelled. It is repeated only if it has an id. */
+  reserve(request: CheckRequest & Repeatable): Promise<Verdict>;
+  /** Charges a reservation what the work did cost, or what its status is charged by the rules. */
+  settle(settlement: Settlement): Promise<Standing>;
+  /** Gives all of a reservation back. */
+  cancel(reservation: string): Promise<Standing>;
   /** Takes a permit of a rule that bounds what is in progress, and renews it. */
   acquire(request: AcquireRequest): Promise<Permit>;
 }
@@ -193,7 +214,7 @@ export interface LimitedResponse extends ServerResponse {
 }
 
 export interface LimitOptions<Req extends LimitedRequest = any, Res extends LimitedResponse = any> extends ClientOptions {
-  /** A client that there is already, instead of url, timeout and fetch. */
+  /** A client that there is already, instead of url, timeout, tls and fetch. */
   client?: Client;
   /** The headers with an API key, the first that has one. In Authorization it follows the word Bearer; a request with several words behind that is answered with 400. The default is Authorization, then X-Api-Key. */
   apiKeyHeaders?: string[];

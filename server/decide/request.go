@@ -49,6 +49,9 @@ type Request struct {
 	Beyond int
 	// Reserve says that the cost is an estimate to be reserved. Op must be OpTake.
 	Reserve bool
+	// Outcome says that the caller will tell how the work ends: the request is reserved if a rule
+	// that binds it charges by that, and not otherwise. Op must be OpTake.
+	Outcome bool
 	// ID and LifetimeMS are the terms by which the request is remembered.
 	ID         string
 	LifetimeMS int64
@@ -161,6 +164,7 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 		o.Kind = Faulty
 		return o
 	}
+	r.Reserve = r.Reserve || r.Outcome && r.Policy.Awaits(r.Checks)
 	terms := headgate.Terms{ID: r.ID, For: time.Duration(r.LifetimeMS) * time.Millisecond}
 	if r.Borrowed && (terms.ID != "" || r.Reserve) {
 		terms.ID = strings.Clone(terms.ID)

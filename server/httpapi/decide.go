@@ -52,7 +52,7 @@ func deciding(op headgate.Op, reserve bool) func(*Handler, http.ResponseWriter, 
 		if !s.receive(w, r, formOf(op), p) {
 			return
 		}
-		s.Op, s.Reserve = op, reserve
+		s.Op, s.Reserve, s.Outcome = op, reserve, want.outcome
 		h.answer(w, s, s.Decide(r.Context(), h.decider), want)
 	})
 }
@@ -119,6 +119,8 @@ func (s *scratch) receive(w http.ResponseWriter, r *http.Request, f form, p *pro
 type wants struct {
 	status bool // A denial is answered with 429 or 403.
 	at     bool // The answer has the time of the decision.
+	// outcome says that the caller settles what is charged by the outcome, and nothing else.
+	outcome bool
 }
 
 // noParameters stands for paths without query parameters, whatever their operation. OpReset has
@@ -144,6 +146,8 @@ func readQuery(raw string, op headgate.Op) (wants, *problem) {
 			to = &w.status
 		case name == "at" && op == headgate.OpTake:
 			to = &w.at
+		case name == "outcome" && op == headgate.OpTake:
+			to = &w.outcome
 		default:
 			list.Add(decide.Malformed, decide.Place{List: "query", Name: name}, "is not a parameter of this path")
 			continue

@@ -117,3 +117,46 @@ func TestSettleByOutcome(t *testing.T) {
 		}
 	}
 }
+
+// TestOutcome: with outcome=true, a check is reserved where a rule charges by the outcome, and is a
+// plain one elsewhere.
+func TestOutcome(t *testing.T) {
+	failed := policy.Statuses{{First: 401, Last: 403}}
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("login", headgate.Sliding(2, time.Hour)), Match: []policy.Condition{policy.Equal("route", "POST /login")}, ChargeOn: failed},
+		{Limits: headgate.MustRule("all", headgate.Sliding(9, time.Hour))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(over(inMemory{memory.New(), set}), Options{})
+	var a struct {
+		Reservation string
+		Decisions   []struct{ Remaining int64 }
+	}
+	ask := func(path, body string, status int, reserved bool) {
+		t.Helper()
+		a.Reservation, a.Decisions = "", nil
+		w := post(h, path, body)
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != status || (a.Reservation != "") != reserved {
+			t.Fatalf("%s %s: %d %s, %v; want %d, reserved %v", path, body, w.Code, w.Body, err, status, reserved)
+		}
+	}
+	const login, other = `{"descriptor":{"route":"POST /login"}}`, `{"descriptor":{"route":"GET /"}}`
+	ask("/v1/check?outcome=true", other, 200, false)
+	for range 5 { // A login that succeeds is not charged by the rule, and is by the other one.
+		ask("/v1/check?outcome=true&status=true", login, 200, true)
+		ask("/v1/settle", `{"reservation":"`+a.Reservation+`","status":200}`, 200, false)
+		if a.Decisions[0].Remaining != 2 {
+			t.Fatalf("%+v", a)
+		}
+	}
+	for range 2 {
+		ask("/v1/check?outcome=true", login, 200, true)
+		ask("/v1/settle", `{"reservation":"`+a.Reservation+`","status":401}`, 200, false)
+	}
+	ask("/v1/check?outcome=true&status=true", login, 429, false)
+	if w := post(h, "/v1/peek?outcome=true", login); w.Code != 400 {
+		t.Errorf("a peek with it is answered with %d", w.Code)
+	}
+}

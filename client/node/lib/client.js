@@ -1,16 +1,11 @@
 'use strict';
 
+const { Connections, MAX_ANSWER } = require('./connection.js');
 const { acquire } = require('./permit.js');
 const { Retries, retryAfter, sleep } = require('./retry.js');
 
 // How long an answer may take unless the client is told otherwise, in milliseconds.
-// The service gives its store 15 of them if that is Redis, and up to 100 if not; the
-// first call of a process, which loads what fetch needs, takes some hundreds on a busy
-// machine.
 const DEFAULT_TIMEOUT = 1000;
-
-// How many bytes of an answer are read. Those of the service are far smaller.
-const MAX_ANSWER = 4 << 20;
 
 // The headers of an answer that are for the client whose request it is about, in
 // every dialect.
@@ -48,52 +43,95 @@ class UnavailableError extends HeadgateError {
   }
 }
 
+// What the client can be asked, by the names of the HTTP API. repeat says whether a call may be made
+// again when it had no answer, since it takes nothing twice; once is for the others.
+const always = () => true;
+const once = () => false;
+const withId = (request) => Boolean(request && request.id);
+const CALLS = {
+  check: { path: '/v1/check?status=true&at=true', repeat: withId },
+  checkForOutcome: { path: '/v1/check?status=true&at=true&outcome=true', repeat: withId },
+  peek: { path: '/v1/peek?status=true', repeat: always },
+  refund: { path: '/v1/refund', repeat: once },
+  reset: { path: '/v1/reset', repeat: always },
+  reserve: { path: '/v1/reserve?status=true&at=true', repeat: withId },
+  settle: { path: '/v1/settle', repeat: always },
+  cancel: { path: '/v1/cancel', repeat: always },
+};
+
 /** A client of the HTTP API. Connections are kept and used again. */
 class Client {
   #base;
   #timeout;
-  #fetch;
+  #send;
   #retries;
 
   constructor(options = {}) {
-    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, fetch = globalThis.fetch, retry } = options;
+    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, fetch, tls, retry } = options;
     const base = new URL(url);
     if (base.protocol !== 'http:' && base.protocol !== 'https:') {
       throw new TypeError(`headgate: url is ${url}, must begin with http:// or https://`);
     }
+    if (base.username || base.password || base.search || base.hash) {
+      throw new TypeError('headgate: url has a user, a password, a query or a fragment, must have none of them');
+    }
     if (!Number.isInteger(timeout) || timeout < 1 || timeout > 60_000) {
       throw new RangeError(`headgate: timeout is ${timeout}, must be 1 to 60000 milliseconds`);
     }
-    if (typeof fetch !== 'function') {
+    if (fetch !== undefined && typeof fetch !== 'function') {
       throw new TypeError('headgate: fetch is not a function');
     }
     this.#base = base.href.replace(/\/+$/, '');
     this.#timeout = timeout;
-    this.#fetch = fetch;
+    if (fetch) {
+      this.#send = (path, body, limits) => byFetch(fetch, this.#base + path, body, limits);
+    } else {
+      const connections = new Connections(base, tls);
+      this.#send = (path, body, limits) => connections.post(path, body, limits);
+    }
     this.#retries = new Retries(retry);
   }
 
   /**
    * Takes units, from every limit that binds the request or from none. It is repeated only
-   * if it has an id.
+   * if it has an id. With { outcome: true }, a request is reserved if a rule that binds it charges
+   * by how the work ends: the verdict has a `reservation` then, to settle with the status.
    */
-  check(request) {
-    return this.#decide('/v1/check?status=true&at=true', request, Boolean(request && request.id));
+  check(request, { outcome = false } = {}) {
+    return this.#decide(outcome ? CALLS.checkForOutcome : CALLS.check, request);
   }
 
   /** Says what check would say, and takes nothing. */
   peek(request) {
-    return this.#decide('/v1/peek?status=true', request, true);
+    return this.#decide(CALLS.peek, request);
   }
 
   /** Gives back what a check took at the time that its verdict names as `at`. */
-  async refund(request) {
-    return (await this.#post('/v1/refund', request)).body;
+  refund(request) {
+    return this.#ask(CALLS.refund, request);
   }
 
   /** Forgets what was used. */
-  async reset(request) {
-    return (await this.#repeat('/v1/reset', request)).body;
+  reset(request) {
+    return this.#ask(CALLS.reset, request);
+  }
+
+  /**
+   * Takes units for work whose cost is an estimate. If it is allowed, the `reservation` of the
+   * verdict is to be settled or cancelled.
+   */
+  reserve(request) {
+    return this.#decide(CALLS.reserve, request);
+  }
+
+  /** Makes the units of a reservation those that the work did cost, or that its status costs. */
+  settle(settlement) {
+    return this.#ask(CALLS.settle, settlement);
+  }
+
+  /** Gives all units of a reservation back. */
+  cancel(reservation) {
+    return this.#ask(CALLS.cancel, { reservation });
   }
 
   /** Takes a permit of a rule that bounds what is in progress, and renews it. */
@@ -101,13 +139,21 @@ class Client {
     return acquire(async (call, fields, hold, signal) => (await this.#repeat(`/v1/permits/${call}`, fields, hold, signal)).body, request);
   }
 
-  async #decide(path, request, repeatable) {
-    const { status, headers, body } = await (repeatable ? this.#repeat(path, request) : this.#post(path, request));
-    const verdict = { ...body, status, headers };
+  async #decide(call, request) {
+    const { status, headers, body } = await this.#make(call, request);
+    const verdict = { ...body, status, headers: pick(headers) };
     if (status !== 200) {
       verdict.problem = problemOf(body, status);
     }
     return verdict;
+  }
+
+  async #ask(call, request) {
+    return (await this.#make(call, request)).body;
+  }
+
+  #make({ path, repeat }, request) {
+    return repeat(request) ? this.#repeat(path, request) : this.#post(path, request);
   }
 
   // repeat makes a call that may be made more than once, again if there is no answer.
@@ -129,63 +175,46 @@ class Client {
 
   // post makes one call, which the service may hold back for so many milliseconds.
   async #post(path, request, hold = 0, signal = undefined) {
-    let answer, text;
-    const timeout = this.#timeout + hold;
-    const ends = new AbortController();
-    const timer = setTimeout(() => ends.abort(new DOMException('the time is over', 'TimeoutError')), timeout);
-    const stop = () => ends.abort(signal.reason);
-    if (signal) {
-      signal.addEventListener('abort', stop, { once: true });
-    }
+    const milliseconds = this.#timeout + hold;
+    let answer;
     try {
-      if (signal && signal.aborted) {
-        stop();
-      }
-      answer = await this.#fetch(this.#base + path, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify(request),
-        redirect: 'error',
-        signal: ends.signal,
-      });
-      text = await read(answer);
+      answer = await this.#send(path, JSON.stringify(request), { milliseconds, signal, held: hold > 0 });
     } catch (cause) {
       if (signal && signal.aborted) {
         throw signal.reason;
       }
-      const late = cause && cause.name === 'TimeoutError';
-      const why = late ? `within ${timeout} ms` : `(${(cause && cause.cause && cause.cause.message) || cause})`;
+      const why = cause && cause.name === 'TimeoutError' ? `within ${milliseconds} ms` : `(${reason(cause)})`;
       throw new UnavailableError(`headgate: ${this.#base} does not answer ${why}`, 0, undefined, { cause });
-    } finally {
-      clearTimeout(timer);
-      if (signal) {
-        signal.removeEventListener('abort', stop);
-      }
     }
-    const body = parse(text);
-    switch (answer.status) {
-      case 200:
-      case 403:
-      case 429:
-        if (body) {
-          return { status: answer.status, headers: pick(answer.headers), body };
-        }
+    const { status, headers } = answer;
+    const body = parse(answer.text);
+    if (body && (status === 200 || status === 403 || status === 429)) {
+      return { status, headers, body };
     }
-    const detail = (body && body.detail) || `status ${answer.status}`;
-    // What stands between may answer in the place of the service.
-    if (!body || answer.status === 503) {
-      const err = new UnavailableError(`headgate: ${this.#base} cannot decide: ${detail}`, body ? answer.status : 0, body);
-      err.retry_after_ms = retryAfter(answer.headers.get('retry-after'));
-      err.final = answer.headers.get('headgate-retry') === 'no';
+    const detail = (body && body.detail) || `status ${status}`;
+    // What stands between may answer in the place of the service, which never redirects.
+    const strange = !body || (status >= 300 && status < 400);
+    if (strange || status === 503) {
+      const err = new UnavailableError(`headgate: ${this.#base} cannot decide: ${detail}`, strange ? 0 : status, body);
+      err.retry_after_ms = retryAfter(headers['retry-after']);
+      err.final = headers['headgate-retry'] === 'no';
       throw err;
     }
     const more = (body.errors || []).map((e) => `; ${e.field} ${e.detail}`).join('');
-    throw new HeadgateError(`headgate: ${detail}${more}`, answer.status, body);
+    throw new HeadgateError(`headgate: ${detail}${more}`, status, body);
   }
 }
 
-// read returns the text of an answer, which is bounded: what answers may not be the service.
-async function read(answer) {
+// byFetch is Connections.post with somebody's fetch.
+async function byFetch(fetch, url, body, { milliseconds, signal }) {
+  const late = AbortSignal.timeout(milliseconds);
+  const answer = await fetch(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body,
+    redirect: 'error',
+    signal: signal ? AbortSignal.any([late, signal]) : late,
+  });
   const decoder = new TextDecoder();
   let text = '';
   let bytes = 0;
@@ -196,7 +225,14 @@ async function read(answer) {
     }
     text += decoder.decode(chunk, { stream: true });
   }
-  return text + decoder.decode();
+  return { status: answer.status, headers: Object.fromEntries(answer.headers), text: text + decoder.decode() };
+}
+
+// reason says why there is no answer. Node.js tells the cause of an error of fetch in its cause, and
+// that of several addresses in their errors.
+function reason(cause) {
+  const err = (cause && cause.cause) || cause;
+  return (err && (err.message || (err.errors && err.errors.map((e) => e.message).join('; ')) || err.code)) || String(cause);
 }
 
 function parse(text) {
@@ -210,11 +246,11 @@ function parse(text) {
 
 function pick(headers) {
   const picked = {};
-  headers.forEach((value, name) => {
+  for (const name of Object.keys(headers)) {
     if (forClient.has(name)) {
-      picked[name] = value;
+      picked[name] = headers[name];
     }
-  });
+  }
   return picked;
 }
 
@@ -234,4 +270,4 @@ function problemOf(body, status) {
   return problem;
 }
 
-module.exports = { Client, HeadgateError, UnavailableError, DEFAULT_TIMEOUT };
+module.exports = { Client, HeadgateError, UnavailableError };

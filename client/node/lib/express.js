@@ -18,6 +18,7 @@ function limit(options = {}) {
     url,
     timeout,
     fetch,
+    tls,
     apiKeyHeaders = ['authorization', 'x-api-key'],
     entries,
     route = routeOf,
@@ -32,8 +33,8 @@ function limit(options = {}) {
   if (strange.length > 0) {
     throw new TypeError(`headgate: ${strange.join(', ')} is not an option of limit`);
   }
-  if (client && (url !== undefined || timeout !== undefined || fetch !== undefined)) {
-    throw new TypeError('headgate: give a client, or url, timeout and fetch for a new one, and not both');
+  if (client && [url, timeout, fetch, tls].some((option) => option !== undefined)) {
+    throw new TypeError('headgate: give a client, or url, timeout, tls and fetch for a new one, and not both');
   }
   if (onNoAnswer !== 'allow' && onNoAnswer !== 'deny') {
     throw new TypeError(`headgate: onNoAnswer is ${onNoAnswer}, must be allow or deny`);
@@ -47,7 +48,7 @@ function limit(options = {}) {
     }
   }
   const keyHeaders = apiKeyHeaders.map((name) => name.toLowerCase());
-  const asked = client || new Client({ url, timeout, fetch });
+  const asked = client || new Client({ url, timeout, fetch, tls });
 
   async function describe(req) {
     const descriptor = {};
@@ -94,15 +95,19 @@ function limit(options = {}) {
         }
         return false;
       }
-      verdict = await asked.check(request);
+      verdict = await asked.check(request, { outcome: true });
     } catch (err) {
       if (onFailure) {
         onFailure(err, req);
       }
       return res.headersSent ? false : undecided(err, req, res);
     }
-    if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, (err) => onFailure && onFailure(err, req)))) {
+    const failed = (err) => onFailure && onFailure(err, req);
+    if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, failed))) {
       return false;
+    }
+    if (verdict.allowed && verdict.reservation !== undefined) {
+      atEnd(res, (status) => asked.settle({ reservation: verdict.reservation, status }).catch(failed));
     }
     if (res.headersSent) {
       return false; // Somebody else has answered meanwhile, such as a timeout.
@@ -159,8 +164,8 @@ function limit(options = {}) {
  * answer is false.
  */
 async function hold(client, request, verdict, res, most, failed) {
-  const { delay_ms: delay, at } = verdict;
-  const giveBack = () => client.refund({ ...request, at }).catch(failed);
+  const { delay_ms: delay, at, reservation } = verdict;
+  const giveBack = () => (reservation === undefined ? client.refund({ ...request, at }) : client.cancel(reservation)).catch(failed);
   if (delay > most) {
     await giveBack();
     const wait = delay - most;
@@ -193,6 +198,35 @@ async function hold(client, request, verdict, res, most, failed) {
   return !gone;
 }
 
+/**
+ * Calls settle once, with the status that the request ends with. A handler may go on when its client
+ * has gone, and its status counts. So it is that of res.end, and the event only counts for an answer
+ * that was begun and never ended.
+ */
+function atEnd(res, settle) {
+  let settled = false;
+  const once = () => {
+    if (!settled) {
+      settled = true;
+      settle(res.statusCode);
+    }
+  };
+  if (res.writableEnded) {
+    once(); // Somebody else has answered meanwhile.
+    return;
+  }
+  const { end } = res;
+  res.end = function (...args) {
+    once();
+    return end.apply(this, args);
+  };
+  res.once('close', () => {
+    if (res.headersSent) {
+      once();
+    }
+  });
+}
+
 function send(req, res, problem) {
   const body = JSON.stringify(problem) + '\n';
   res.statusCode = problem.status;
@@ -209,7 +243,12 @@ function send(req, res, problem) {
 // Bearer: "Bearer k 1" and "Bearer k 2" are to be no two clients.
 function unclear(req, names) {
   for (const name of names) {
-    const lines = (req.headersDistinct[name] || []).length;
+    let lines = 0;
+    for (let i = 0; i < req.rawHeaders.length; i += 2) {
+      if (req.rawHeaders[i].length === name.length && req.rawHeaders[i].toLowerCase() === name) {
+        lines++;
+      }
+    }
     if (lines > 1) {
       return `${name} is there ${lines} times. Send it once.`;
     }

@@ -39,6 +39,22 @@ test('check, peek, refund and reset', async (t) => {
   assert.deepEqual((await client.check({ descriptor: { api_key: 'schlüssel' } })).decisions.map((d) => d.remaining), [1]);
 });
 
+test('reserve, settle and cancel', async (t) => {
+  const client = new Client({ url: (await serve(t, policy)).url, timeout });
+  const mail = { checks: [{ rule: 'mail', key: 'user42', cost: 3 }] };
+  const first = await client.reserve({ ...mail, id: 'order-8812', lifetime_ms: 60_000 });
+  assert.deepEqual([first.allowed, first.reservation, first.expires_in_ms, first.status], [true, 'order-8812', 60_000, 200]);
+  const denied = await client.reserve(mail);
+  assert.deepEqual([denied.allowed, denied.status, denied.reservation], [false, 429, undefined]);
+  const settled = await client.settle({ reservation: first.reservation, cost: 1 });
+  assert.deepEqual([settled.decisions[0].remaining, (await client.settle({ reservation: first.reservation, cost: 1 })).decisions[0].remaining], [2, 2]);
+  await assert.rejects(client.settle({ reservation: first.reservation, cost: 2 }), (err) => err instanceof HeadgateError && err.status === 409);
+  const second = await client.reserve({ checks: [{ rule: 'mail', key: 'user42', cost: 2 }] });
+  assert.equal((await client.cancel(second.reservation)).decisions[0].remaining, 2);
+  await assert.rejects(client.cancel('nobody'), (err) => err.status === 404);
+  assert.equal((await client.check({ descriptor: { api_key: 'k' } }, { outcome: true })).reservation, undefined);
+});
+
 test('mistakes are named', async (t) => {
   const client = new Client({ url: (await serve(t, policy)).url, timeout });
   await assert.rejects(client.check({ checks: [{ rule: 'mail', key: 'k', cost: 0 }, { rule: 'mali', key: 'k' }] }), (err) => {

@@ -30,6 +30,12 @@ rules:
 // A machine that is busy with other tests may be slow; none of these is about that.
 const timeout = 30_000;
 
+async function until(what, is) {
+  for (const end = Date.now() + 120_000; !(await is()); await new Promise((resolve) => setTimeout(resolve, 5))) {
+    assert.ok(Date.now() < end, what);
+  }
+}
+
 // Every promise is kept with each release of Express that is in use.
 for (const [version, express] of [['4', require('express4')], ['5.1', require('express51')], ['5', require('express')]]) {
   const named = (name, run) => test(`express ${version}: ${name}`, run);
@@ -290,6 +296,49 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     app.use(limit({ client: quick }));
     app.get('/', (req, res) => res.send('ok'));
     assert.equal((await ask(await listen(t, app))).status, 200);
+  });
+
+  named('rules that charge by the outcome', async (t) => {
+    const service = await serve(t, `
+rules:
+  - name: login
+    match: { route: POST /login }
+    per: [user]
+    limits: [2 per 1h]
+    charge_on: [401]
+`);
+    const client = new Client({ url: service.url, timeout });
+    const left = async () => (await client.peek({ checks: [{ rule: 'login', key: 'ada' }] })).decisions[0].remaining;
+    const app = express();
+    const failures = [];
+    app.use(limit({ client, entries: () => ({ user: 'ada' }), onFailure: (err) => failures.push(err) }));
+    let begun, release;
+    app.post('/login', async (req, res) => {
+      begun?.();
+      await release;
+      res.status(Number(req.get('x-status'))).send('done');
+    });
+    const base = await listen(t, app);
+    const login = async (status) => (await ask(`${base}/login`, { method: 'POST', headers: { 'x-status': String(status) } })).status;
+    for (let i = 0; i < 5; i++) {
+      assert.equal(await login(200), 200);
+      await until('it is settled', async () => (await left()) === 2);
+    }
+    assert.deepEqual([await login(401), await login(401), await login(200)], [401, 401, 429]);
+
+    // Hanging up before the answer does not save anybody from being charged.
+    await client.reset({ checks: [{ rule: 'login', key: 'ada' }] });
+    let go;
+    release = new Promise((resolve) => { go = resolve; });
+    const came = new Promise((resolve) => { begun = resolve; });
+    const request = http.request(`${base}/login`, { method: 'POST', headers: { 'x-status': '200' } }).on('error', () => {});
+    request.end();
+    await came;
+    request.destroy();
+    assert.equal(await left(), 1);
+    go();
+    await until('it is settled by the status of the handler', async () => (await left()) === 2);
+    assert.deepEqual(failures, []);
   });
 
   named('a client that goes away while it is held', async (t) => {

@@ -68,3 +68,20 @@ limit({ limits: 5 });
 limit({ onNoAnswer: 'open' });
 // @ts-expect-error neither a descriptor nor checks
 client.check({});
+
+export async function answer(words: () => Promise<number>): Promise<number> {
+  const { allowed, reservation, retry_after_ms } = await client.reserve({ descriptor: { user: 'ada' }, cost: 800, id: 'order-8812', lifetime_ms: 60_000 });
+  if (!allowed || reservation === undefined) {
+    return retry_after_ms;
+  }
+  try {
+    const standing = await client.settle({ reservation, cost: await words() });
+    return standing.decisions.length;
+  } catch (err) {
+    await client.cancel(reservation);
+    throw err;
+  }
+}
+
+// @ts-expect-error neither a cost nor a status
+client.settle({ reservation: 'r' });
