@@ -31,7 +31,8 @@ func TestClusterClients(t *testing.T) {
 		{[]string{python(t), "cluster.py"}, false, nil}, // Debian's, of whichever version
 		{[]string{python(t), "cluster.py"}, true, []string{"redis-py-8-2" + clusterAnswers, "redis-py-8-3" + clusterAnswers}},
 		{
-			[]string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", tool(t, "redis-clients-1") + "/*", "Cluster.java"}, false,
+			[]string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", tool(t, "redis-clients-1") + "/*", "Cluster.java"},
+			false,
 			[]string{"jedis" + clusterAnswers, "lettuce" + clusterAnswers},
 		},
 	} {
