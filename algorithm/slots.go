@@ -148,14 +148,10 @@ func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
 	if c.Bucket != nil {
 		return c.Bucket.Slots(), BucketSlots
 	}
-	s, single := c.Single(l)
-	if single {
+	if s, single := c.Single(l); single {
 		slots[0] = s
 		return slots, 1
 	}
-	if c.State.Used > 0 {
-		slots[0], slots[1] = c.State, told(l.Count, 0)
-		slots[0].Extra += several
-	}
+	slots, _ = Kept(l, l.Count, c.State)
 	return slots, 2
 }

@@ -1,6 +1,10 @@
 package algorithm
 
-import "github.com/headgate/headgate"
+import (
+	"time"
+
+	"github.com/headgate/headgate"
+)
 
 // State is the counter of one limit. In the zero State, nothing is in use. The meaning of its
 // fields depends on the algorithm:
@@ -165,39 +169,45 @@ func Again(decisions []headgate.Decision, admitted bool) {
 // Rule and Check. fits is the result of [Fits].
 func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now headgate.Instant, cost int64, fits bool) {
 	d.Limit, d.Allowed, d.At = l, fits, now
-	d.RetryAfter, d.Delay = 0, 0
-	used := int64(s.Used)
-	var reset Micros
-	switch l.Algorithm {
-	case headgate.Penalty:
+	if l.Algorithm == headgate.Penalty {
+		d.RetryAfter, d.Delay = 0, 0
 		describePenalty(d, l, s, now)
 		return
+	}
+	d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = answer(l, before, s, now, cost, fits)
+}
+
+// answer is Describe for a limit that is not a penalty. It does not fill a Decision, because that
+// takes long in comparison.
+func answer(l *headgate.Limit, before, s State, now headgate.Instant, cost int64, fits bool) (remaining int64, retry, reset, delay time.Duration) {
+	used := int64(s.Used)
+	var free Micros
+	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		reset = drain(rateOf(l), s, now, used)
+		free = drain(rateOf(l), s, now, used)
 	case headgate.FixedWindow:
 		if used > 0 {
-			reset = minus(s.Stamp, now)
+			free = minus(s.Stamp, now)
 		}
 	case headgate.SlidingCounter:
 		used += weight(l, s, now)
-		reset = resetCounter(l, s, now)
+		free = resetCounter(l, s, now)
 	}
-	d.Remaining = max(0, l.Capacity()-used)
-	d.ResetAfter = reset.Duration()
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
-			d.Delay = drain(rateOf(l), before, now, int64(before.Used)).Duration()
+			delay = drain(rateOf(l), before, now, int64(before.Used)).Duration()
 		}
 	case cost > l.Capacity():
-		d.RetryAfter = headgate.Never
+		retry = headgate.Never
 	default:
-		d.RetryAfter = retry(l, before, now, cost).Duration()
+		retry = retryAfter(l, before, now, cost).Duration()
 	}
+	return max(0, l.Capacity()-used), retry, free.Duration(), delay
 }
 
-// retry returns the time until cost fits. It must not fit now, but must be able to fit later.
-func retry(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
+// retryAfter returns the time until cost fits. It must not fit now, but must be able to fit later.
+func retryAfter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
 		return drain(rateOf(l), s, now, int64(s.Used)+cost-l.Capacity())

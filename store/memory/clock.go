@@ -52,6 +52,14 @@ func (w *wall) shown(now headgate.Instant) headgate.Instant {
 	return now + headgate.Instant(w.ahead)
 }
 
+// on converts now, a time of the store's clock, to the clock by which the limit's windows begin.
+func (w *wall) on(l *headgate.Limit, now headgate.Instant) headgate.Instant {
+	if onCalendar(l) {
+		return w.shown(now)
+	}
+	return now
+}
+
 // read converts a time of the wall clock to one of the store's clock; it is the inverse of shown.
 // If the wall clock was set back, it may have shown t twice. Then the earlier of the two times
 // counts: more units have been refilled since, so a refund gives back less. If the wall clock
@@ -136,13 +144,13 @@ func onCalendar(l *headgate.Limit) bool {
 	return l.Algorithm == headgate.FixedWindow && l.Align != headgate.AlignFirst
 }
 
-// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
-// long as the decision; see timeIn.
+// read reads the clock of a store whose clock never steps back. Callers read it before they lock a
+// shard, because that takes as long as the decision; see timeIn.
 func (s *Store) read() headgate.Instant {
 	switch {
 	case s.clock == nil:
 		return s.own.now()
-	case s.budget.steady:
+	case s.steady:
 		return headgate.Instant(s.clock())
 	}
 	return 0
@@ -152,13 +160,11 @@ func (s *Store) read() headgate.Instant {
 // another caller may have used the shard with a later reading. That reading then counts, because
 // time must not seem to step back.
 func (s *Store) timeIn(now headgate.Instant, sh *shard) headgate.Instant {
-	if !s.budget.steady {
+	if !s.steady {
 		return headgate.Instant(s.clock())
 	}
-	if s.clock == nil {
-		sh.wall = s.own.wallAt(now)
-	}
-	sh.last, sh.outrun = max(sh.last, now), false
+	sh.wall = s.wallAt(now)
+	sh.last = max(sh.last, now)
 	return sh.last
 }
 
@@ -170,20 +176,11 @@ func (s *Store) clockNow() headgate.Instant {
 	return s.own.now()
 }
 
-// onTime converts now, a time of the store's clock, to the clock by which the limit's windows
-// begin.
-func (sh *shard) onTime(l *headgate.Limit, now headgate.Instant) headgate.Instant {
-	if onCalendar(l) {
-		return sh.wall.shown(now)
+// wallAt returns the relation of the wall clock to the store's clock at now. A clock that the store
+// was given is a wall clock itself.
+func (s *Store) wallAt(now headgate.Instant) *wall {
+	if s.clock != nil {
+		return s.own.wall.Load()
 	}
-	return now
-}
-
-// told converts t, a time of the wall clock that a caller gave, to the clock by which the limit's
-// windows begin.
-func (sh *shard) told(l *headgate.Limit, t headgate.Instant) headgate.Instant {
-	if onCalendar(l) {
-		return t
-	}
-	return sh.wall.read(t)
+	return s.own.wallAt(now)
 }

@@ -26,17 +26,24 @@ func TestFastIsSlow(t *testing.T) {
 		clock := storetest.NewClock(storetest.Epoch)
 		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
 		period := []time.Duration{time.Microsecond * 3, time.Second, time.Minute, 365 * 24 * time.Hour}[rng.IntN(4)]
-		algorithm := []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)]
-		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000)}
+		algorithm := []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter}[rng.IntN(4)]
+		align := headgate.AlignUTC
+		if algorithm == headgate.FixedWindow {
+			align = []headgate.Alignment{headgate.AlignUTC, headgate.AlignFirst, headgate.AlignMinute, headgate.AlignMonth}[rng.IntN(4)]
+		}
+		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000), 1 + rng.Int64N(headgate.MaxCount)}
 		var rules []*headgate.Rule
 		for range 1 + rng.IntN(3) { // lists of one rule: other counts, or other bursts
-			l := headgate.Limit{Algorithm: algorithm, Count: counts[rng.IntN(len(counts))], Period: period}
-			if rng.IntN(3) == 0 {
-				l.Burst = 1 + rng.Int64N(2*l.Count)
+			l := headgate.Limit{Algorithm: algorithm, Count: counts[rng.IntN(len(counts))], Period: period, Align: align}
+			if align >= headgate.AlignMinute {
+				l.Period = 0
+			}
+			if algorithm <= headgate.LeakyBucket && rng.IntN(3) == 0 {
+				l.Burst = 1 + rng.Int64N(min(2*l.Count, headgate.MaxCount))
 			}
 			limits := []headgate.Limit{l}
 			if rng.IntN(4) == 0 {
-				limits = append(limits, headgate.Limit{Algorithm: headgate.FixedWindow, Count: 50, Period: time.Hour})
+				limits = append(limits, headgate.Limit{Algorithm: headgate.FixedWindow, Count: 50, Period: time.Hour}, headgate.PerMinute(1_000_000))
 			}
 			rules = append(rules, headgate.MustRule("r", limits...))
 		}

@@ -11,13 +11,15 @@ import (
 // ever has that many units in use.
 const logMark = math.MaxUint32
 
+func (e *entry) isLog() bool { return e.used == logMark && !e.asWord() }
+
 // dropIdleLogs frees the logs of entries that the next rebuild drops.
 func (sh *shard) dropIdleLogs(now headgate.Instant) {
 	if len(sh.logs) == len(sh.freeLogs) {
 		return
 	}
 	for i := range sh.table.entries {
-		if e := &sh.table.entries[i]; e.used == logMark && !sh.table.busy(e, now) {
+		if e := &sh.table.entries[i]; e.isLog() && !sh.table.busy(e, now) {
 			sh.freeLog(e)
 		}
 	}
@@ -33,7 +35,7 @@ func (sh *shard) freeLog(e *entry) {
 
 // log returns the log of an entry, or nil.
 func (sh *shard) log(e *entry) *algorithm.Log {
-	if e.used != logMark {
+	if !e.isLog() {
 		return nil
 	}
 	return sh.logs[e.stamp()]
@@ -58,44 +60,6 @@ func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 		sh.logs = append(sh.logs, g)
 	}
 	e.used = logMark
-}
-
-// lookAtLog is lookAtState for a sliding window.
-func (sh *shard) lookAtLog(st *step, c *headgate.Check, hash uint64, now headgate.Instant) {
-	st.hash, st.shared = sh.placeLog(c.Rule, hash, now)
-	e := sh.table.find(st.hash)
-	sh.followClock(e, now)
-	if g := sh.log(e); g != nil {
-		st.facts = g.Facts(st.limit, now, c.Units())
-	}
-	st.fits = st.facts.Fits(st.limit, c.Units())
-}
-
-// stepLog finishes the step of a sliding window, and describes the window in d. For the rule's
-// first window it also charges or refunds the log.
-func (sh *shard) stepLog(st *step, op headgate.Op, charge bool, c *headgate.Check, now headgate.Instant, d *headgate.Decision) {
-	e := sh.table.find(st.hash)
-	switch {
-	case charge:
-		if st.first {
-			sh.insert(e, st.hash)
-			sh.addToLog(e, c, c.Units(), now)
-		}
-		st.facts.Describe(d, st.limit, now, c.Units(), true)
-	case op == headgate.OpRefund:
-		var facts algorithm.WindowFacts
-		if g := sh.log(e); g != nil {
-			if st.first && !st.shared {
-				sh.refundLog(g, c.Units(), sh.wall.read(c.At))
-			}
-			facts = g.Facts(st.limit, now, 0)
-		}
-		facts.Describe(d, st.limit, now, 0, false)
-		d.Allowed, d.RetryAfter = true, 0
-	default:
-		st.facts.Describe(d, st.limit, now, c.Units(), false)
-	}
-	d.At = sh.wall.shown(now)
 }
 
 // followClock moves the future times in the log of an entry to now. There are such times after the
@@ -141,8 +105,7 @@ func (sh *shard) mustMerge(g *algorithm.Log, now headgate.Instant) bool {
 }
 
 // fitsLog reports whether a log that keys share has room for the units.
-func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units int64, now headgate.Instant) bool {
-	g := sh.log(e)
+func (sh *shard) fitsLog(g *algorithm.Log, l *headgate.Limit, units int64, now headgate.Instant) bool {
 	if g == nil {
 		return units <= l.Capacity()
 	}
@@ -151,26 +114,19 @@ func (sh *shard) fitsLog(e *entry, l *headgate.Limit, units int64, now headgate.
 
 // settleLog charges units to a log whether they fit or not, or takes them back if they are
 // negative.
-func (sh *shard) settleLog(e *entry, place uint64, c *headgate.Check, units int64, now headgate.Instant) {
-	g := sh.log(e)
-	if units < 0 {
-		if g != nil {
-			sh.refundLog(g, -units, sh.wall.read(c.At))
-		}
+func (sh *shard) settleLog(st *step, c *headgate.Check, units int64, now headgate.Instant) {
+	g := sh.log(st.entry)
+	switch {
+	case units < 0 && g != nil:
+		before := g.Bytes()
+		g.Refund(-units, sh.wall.read(c.At))
+		sh.budget.logs.Add(int64(g.Bytes() - before))
 		return
+	case g != nil:
+		units = g.Owable(now, units, algorithm.NeedOf(c.Rule))
 	}
-	if g != nil {
-		if units = g.Owable(now, units, algorithm.NeedOf(c.Rule)); units <= 0 {
-			return
-		}
+	if units > 0 {
+		st.entry = sh.insert(st.entry, st.place)
+		sh.addToLog(st.entry, c, units, now)
 	}
-	sh.insert(e, place)
-	sh.addToLog(e, c, units, now)
-}
-
-// refundLog takes units back from a log.
-func (sh *shard) refundLog(g *algorithm.Log, units int64, at headgate.Instant) {
-	before := g.Bytes()
-	g.Refund(units, at)
-	sh.budget.logs.Add(int64(g.Bytes() - before))
 }

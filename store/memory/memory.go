@@ -1,17 +1,13 @@
 package memory
 
 import (
-	"context"
 	"fmt"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/algorithm"
-	"github.com/headgate/headgate/store"
 )
 
 // The bounds of [MaxBytes].
@@ -34,10 +30,10 @@ const (
 type Store struct {
 	shards  [shards]shard // the first field, so that shards begin at cache lines
 	views   [shards]atomic.Pointer[view]
-	origin  headgate.Instant // when the store was made
 	seed    maphash.Seed
 	clock   func() int64 // nil: own
 	own     *clock
+	steady  bool // the clock never steps back, so counters may be Words
 	budget  budget
 	ledger  ledger
 	permits permits
@@ -72,219 +68,17 @@ func New(options ...Option) *Store {
 	}
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
-	s.budget.steady = set.clock == nil || set.steady
-	s.origin = s.clockNow()
+	s.steady = set.clock == nil || set.steady
+	origin := s.clockNow()
 	for i := range s.shards {
-		s.shards[i].budget, s.shards[i].view, s.shards[i].table.origin = &s.budget, &s.views[i], s.origin
-		s.shards[i].wall = new(wall)
-		s.shards[i].resize(minSize, 0, 0)
+		s.shards[i].budget, s.shards[i].view, s.shards[i].table.origin = &s.budget, &s.views[i], origin
+		s.shards[i].wall = s.own.wall.Load()
+		s.shards[i].resize(minSize, 0, origin)
 		s.shards[i].show()
 	}
 	s.ledger.init(set.maxBytes)
 	s.permits.most = set.maxBytes / permitShare
 	return s
-}
-
-// inline is how many limits a request may have before Take needs the heap.
-const inline = 8
-
-// step is what take knows about one limit of a request between deciding and charging.
-type step struct {
-	hash   uint64
-	limit  *headgate.Limit
-	state  algorithm.Counter     // advanced to now
-	facts  algorithm.WindowFacts // in place of state, for a sliding window
-	check  int
-	fits   bool
-	first  bool // the first sliding window of its rule, which charges the log
-	shared bool // the key shares the counter with others, because memory is full
-}
-
-// Take implements [headgate.Store]. If dst has room, it allocates only when tables or logs grow.
-func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := store.Validate(op, checks); err != nil {
-		return dst, err
-	}
-	c := &checks[0]
-	if op == headgate.OpTake && len(checks) == 1 && len(c.Rule.Limits()) == 1 {
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &c.Rule.Limits()[0], Shadow: c.Shadow})
-		d := &dst[len(dst)-1]
-		var err error
-		d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = s.TakeSingle(ctx, c.Rule, c.Key, c.Cost)
-		return dst, err
-	}
-	s.catchUp()
-	if len(checks) != 1 {
-		return s.takeSeveral(op, checks, dst), nil
-	}
-	hash := s.hash(c.Rule, c.Key)
-	s.fetch(c.Rule, hash)
-	now := s.read()
-	sh := s.shardOf(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return s.take(op, checks, []uint64{hash}, s.timeIn(now, sh), dst), nil
-}
-
-// hasWord reports whether the buckets of a limit may be open entries.
-func (s *Store) hasWord(l *headgate.Limit) bool { return s.budget.steady && algorithm.HasWord(l) }
-
-// takeSlow takes a check whose rule has one limit, under the lock. hash is that of the check.
-func (s *Store) takeSlow(c *headgate.Check, hash uint64, d *headgate.Decision) {
-	l := &c.Rule.Limits()[0]
-	own := counterOf(hash, slotOf(l))
-	s.views[hash>>(64-shardBits)].Load().prefetch(own)
-	now := s.read()
-	sh := s.shardOf(hash)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now = s.timeIn(now, sh)
-	if s.hasWord(l) {
-		// Callers without the lock may have used the counter meanwhile, by a later reading of the
-		// clock. From here on they do not.
-		sh.hold(sh.table.find(own), l, now)
-		now = s.timeIn(s.read(), sh)
-	}
-	if l.Algorithm == headgate.SlidingWindow || !sh.takeOne(c, l, hash, own, now, d) {
-		checks, hashes, room := [1]headgate.Check{*c}, [1]uint64{hash}, [1]headgate.Decision{}
-		*d = s.takeAny(headgate.OpTake, checks[:], hashes[:], now, room[:0])[0]
-	}
-}
-
-// takeSeveral is Take for any number of checks.
-func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	var l locked
-	s.lock(checks, &l)
-	defer s.unlock(&l)
-	return s.take(op, checks, l.hashes[:len(checks)], l.now, dst)
-}
-
-// locked are the shards that lock has locked.
-type locked struct {
-	hashes [headgate.MaxChecks]uint64 // one for each check
-	order  [headgate.MaxChecks]uint8  // the indices of the shards, each once
-	n      int                        // the number of shards
-	now    headgate.Instant
-}
-
-// lock locks every shard that the checks need, always in the same order, so that two requests
-// cannot wait for each other. It determines one time for all shards: the latest that any of them
-// has seen.
-func (s *Store) lock(checks []headgate.Check, l *locked) {
-	for i := range checks {
-		l.hashes[i] = s.hash(checks[i].Rule, checks[i].Key)
-		l.order[i] = uint8(l.hashes[i] >> (64 - shardBits))
-		s.fetch(checks[i].Rule, l.hashes[i])
-	}
-	order := l.order[:len(checks)]
-	slices.Sort(order)
-	l.n = len(slices.Compact(order))
-	for _, i := range l.order[:l.n] {
-		s.shards[i].mu.Lock()
-	}
-	l.now = s.read()
-	for _, i := range l.order[:l.n] {
-		l.now = s.timeIn(l.now, &s.shards[i])
-	}
-}
-
-func (s *Store) unlock(l *locked) {
-	for _, i := range l.order[:l.n] {
-		s.shards[i].mu.Unlock()
-	}
-}
-
-// take decides and, if every limit agrees, charges. The shards are locked.
-func (s *Store) take(op headgate.Op, checks []headgate.Check, hashes []uint64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
-	if op == headgate.OpTake {
-		if decided, plain := s.takePlain(checks, hashes, now, dst); plain {
-			return decided
-		}
-	}
-	return s.takeAny(op, checks, hashes, now, dst)
-}
-
-// takeAny is take for any request.
-func (s *Store) takeAny(op headgate.Op, checks []headgate.Check, hashes []uint64, now headgate.Instant, dst []headgate.Decision) []headgate.Decision {
-	var room [inline]step
-	steps := room[:0]
-	admitted := true
-	var (
-		refused  uint64 // a bit for each check that a limit denies
-		punished uint64 // a bit for each check that a limit other than a penalty denies
-		further  int    // entries that are needed in addition to one for each limit
-	)
-	for i := range checks {
-		c := &checks[i]
-		sh := s.shardOf(hashes[i])
-		limits := c.Rule.Limits()
-		if op == headgate.OpReset {
-			sh.reset(c.Rule, hashes[i])
-			continue
-		}
-		reserved := countersIn(sh, s, checks, hashes)
-		sh.reserve(reserved+further, now)
-		if op == headgate.OpCharge {
-			dst = sh.settleAll(c, i, hashes[i], c.Units(), nil, now, dst)
-			continue
-		}
-		first := true // until the rule's first sliding window; all of them have one log
-		for j := range limits {
-			st := step{limit: &limits[j], check: i}
-			if st.limit.Algorithm == headgate.SlidingWindow {
-				st.first, first = first, false
-				sh.lookAtLog(&st, c, hashes[i], now)
-			} else {
-				further += sh.lookAtState(&st, c, hashes[i], reserved+further, now)
-			}
-			if !st.fits {
-				refused |= 1 << i
-				admitted = admitted && c.Shadow
-				if st.limit.Algorithm != headgate.Penalty {
-					punished |= 1 << i
-				}
-			}
-			steps = append(steps, st)
-		}
-	}
-	if refused != 0 && s.outrun(hashes) {
-		now = s.read()
-		for _, hash := range hashes {
-			now = s.timeIn(now, s.shardOf(hash))
-		}
-		return s.takeAny(op, checks, hashes, now, dst)
-	}
-	charge := op == headgate.OpTake && admitted
-	for i := range steps {
-		st := &steps[i]
-		c := &checks[st.check]
-		sh := s.shardOf(hashes[st.check])
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check, Shadow: c.Shadow})
-		d := &dst[len(dst)-1]
-		charge := charge && refused&(1<<st.check) == 0
-		if charge && st.shared {
-			sh.charging(st, now)
-		}
-		if st.limit.Algorithm == headgate.SlidingWindow {
-			sh.stepLog(st, op, charge, c, now, d)
-			continue
-		}
-		// A key that shares a counter is not punished for the denials of other keys.
-		punish := op == headgate.OpTake && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0 && !st.shared
-		sh.stepState(st, op, charge, punish, c, now, d)
-	}
-	return dst
-}
-
-// outrun reports whether callers without the lock may have used a counter of these keys after the
-// clock was read for this decision. If so, a denial is not reliable.
-func (s *Store) outrun(hashes []uint64) bool {
-	for _, hash := range hashes {
-		if s.shardOf(hash).outrun {
-			return true
-		}
-	}
-	return false
 }
 
 // hash returns the identity of a key's counters under a rule; counterOf combines it with a limit's
@@ -302,21 +96,19 @@ func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
 	}
 }
 
-// countersIn returns an upper bound for the number of the request's counters in the shard.
-func countersIn(sh *shard, s *Store, checks []headgate.Check, hashes []uint64) int {
-	n := 0
-	for i := range checks {
-		if s.shardOf(hashes[i]) == sh {
-			n += len(checks[i].Rule.Limits())
-		}
-	}
-	return n
-}
-
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
 
 // logSlot is the slot of a rule's log. Other counters have Limit.Slot.
 const logSlot = 1
+
+// slotOf returns the name of a limit's counter among those of its key. All sliding windows of a
+// rule have one counter, the log.
+func slotOf(l *headgate.Limit) uint64 {
+	if l.Algorithm == headgate.SlidingWindow {
+		return logSlot
+	}
+	return l.Slot()
+}
 
 // counterOf returns the identity of the counter in a slot, given that of all counters of the key,
 // whose high bits are the same in the whole shard. It is never 0.
@@ -368,8 +160,5 @@ func (s *Store) String() string {
 // Now returns the time by the store's clock.
 func (s *Store) Now() time.Time {
 	now := s.clockNow()
-	if s.clock != nil {
-		return now.Time()
-	}
-	return s.own.wallAt(now).shown(now).Time()
+	return s.wallAt(now).shown(now).Time()
 }

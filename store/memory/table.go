@@ -3,76 +3,98 @@ package memory
 import (
 	"math"
 	"math/bits"
+	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/prefetch"
 )
 
-// entry is one counter. It is in one of two forms:
+// entry is one counter. It is in one of three forms, which its shard's lock guards:
 //
-//   - A held entry is used under the lock of its shard only. It has the fields of an
-//     [algorithm.State]; for the log of a rule's sliding windows, stamp is the log's index in
-//     shard.logs instead.
-//   - An open entry is the bucket of a limit that nobody but lists of the same count has used. Its
-//     word is an [algorithm.Word], and is changed by compare-and-swap without the lock; see
-//     [Store.TakeSingle].
+//   - as a Word: word is an [algorithm.Word], kind says which Words it can be, and used and extra are
+//     its [algorithm.Scale]. Unless the bit held is set in word, callers without the lock change the
+//     Word by compare-and-swap; see [Store.TakeSingle].
+//   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
+//   - as a log: stamp is the log's index in shard.logs, and used is logMark.
 //
-// A caller with the lock makes an open entry a held one before it reads or changes its state.
-// Callers without the lock use hash, count and word only.
+// Callers without the lock use hash, kind and word only.
 type entry struct {
 	hash  uint64 // 0 in an empty place; written once, atomically
-	word  uint64 // of a held entry: held + stamp; atomic if count is not 0
+	word  uint64 // atomic if kind is not 0
 	used  uint32
 	extra uint32
-	count uint32 // of the list whose Words the entry may hold, or 0; written once, atomically
-	until uint32 // of a held entry: when the counter is fully free, see until; else the rate's num
+	kind  uint32 // of the Words that this place may hold, or 0; written once, atomically
+	until uint32 // isWord; else when the counter is fully free, see until
 }
 
 const (
 	entryBytes = 32
-	// held is the bit of word that says that the entry is held.
+	// held is the bit of word that says that the entry is used under the lock only.
 	held = 1 << 63
+	// isWord in the field until says that the entry is kept as a Word.
+	isWord = math.MaxUint32
 )
 
-// isHeld reports whether the entry is held. The shard is locked.
-func (e *entry) isHeld() bool { return e.count == 0 || atomic.LoadUint64(&e.word)&held != 0 }
+// asWord reports whether the entry is kept as a Word.
+func (e *entry) asWord() bool { return e.until == isWord }
 
-// stamp returns the stamp of a held entry.
+// hold returns the entry's Word, which only the caller may change from now on. It reports whether
+// others were free to change it until now.
+func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
+	for {
+		w := atomic.LoadUint64(&e.word)
+		if w&held != 0 || atomic.CompareAndSwapUint64(&e.word, w, w|held) {
+			return algorithm.Word(w &^ held), w&held == 0
+		}
+	}
+}
+
+// setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
+// Word could be the same number, and a caller who has read it would take the one for the other. If
+// open is true, callers without the lock may change the Word from now on.
+func (e *entry) setWord(w algorithm.Word, l *headgate.Limit, kind uint32, open bool) bool {
+	word := uint64(w)
+	if !open {
+		word |= held
+	}
+	if e.asWord() && e.kind == kind {
+		atomic.StoreUint64(&e.word, word)
+		return true
+	}
+	if e.kind != 0 && e.kind != kind {
+		return false
+	}
+	scale := algorithm.ScaleOf(l)
+	e.used, e.extra, e.until = uint32(scale), uint32(scale>>32), isWord
+	atomic.StoreUint64(&e.word, word)
+	if e.kind == 0 {
+		atomic.StoreUint32(&e.kind, kind)
+	}
+	return true
+}
+
+func (e *entry) scale() algorithm.Scale {
+	return algorithm.Scale(e.extra)<<32 | algorithm.Scale(e.used)
+}
+
+// stamp returns the stamp of an entry that is not kept as a Word.
 func (e *entry) stamp() int64 { return int64(atomic.LoadUint64(&e.word)<<1) >> 1 }
 
-// state returns the state of a held entry.
+// state returns the state of an entry that is kept as one.
 func (e *entry) state() algorithm.State {
 	return algorithm.State{Stamp: headgate.Instant(e.stamp()), Used: e.used, Extra: e.extra}
 }
 
-// set makes the entry a held one with the given state, whatever it was.
+// set keeps the counter as a state.
 func (e *entry) set(s algorithm.State, until uint32) {
 	e.setStamp(int64(s.Stamp))
 	e.used, e.extra, e.until = s.Used, s.Extra, until
 }
 
-func (e *entry) setStamp(stamp int64) {
-	if w := held | uint64(stamp); e.count == 0 {
-		e.word = w
-	} else {
-		atomic.StoreUint64(&e.word, w)
-	}
-}
-
-// open makes a held entry an open one, if no Words of another count were ever in this place. Such a
-// Word could be the same number, and a caller who has read it would take the one for the other.
-func (e *entry) open(w algorithm.Word, count, num int64) bool {
-	if e.count != 0 && e.count != uint32(count) {
-		return false
-	}
-	e.until = uint32(num)
-	atomic.StoreUint64(&e.word, uint64(w))
-	if e.count == 0 {
-		atomic.StoreUint32(&e.count, uint32(count))
-	}
-	return true
-}
+func (e *entry) setStamp(stamp int64) { atomic.StoreUint64(&e.word, held|uint64(stamp)) }
 
 // grace is how long a counter is kept after it has become fully free, in µs. If the clock steps
 // back by no more than that, the counter is still there.
@@ -86,12 +108,7 @@ const untilUnit = 4 * 1_000_000
 // counter is free now.
 func until(expires headgate.Instant) uint32 {
 	units := int64(expires)/untilUnit + 1 + 1<<31
-	return uint32(max(1, min(units, math.MaxUint32)))
-}
-
-// past reports whether u, a time that until has returned, lies before now.
-func past(u uint32, now headgate.Instant) bool {
-	return u != math.MaxUint32 && headgate.Instant((int64(u)-1<<31)*untilUnit) <= now
+	return uint32(max(1, min(units, isWord-1)))
 }
 
 // table is a hash table with linear probing. A hash begins at the place hash × size / 2^64, so a
@@ -100,7 +117,8 @@ func past(u uint32, now headgate.Instant) bool {
 type table struct {
 	entries []entry
 	filled  int
-	origin  headgate.Instant // the zero of the Words of all entries
+	origin  headgate.Instant // what the Words of all entries count from
+	ahead   algorithm.Micros // how far the wall clock is ahead, for windows that follow it
 }
 
 // maxLoad is the share of places that may be filled, in eighths.
@@ -112,8 +130,8 @@ func home(hash, size uint64) uint64 {
 	return i
 }
 
-// find returns the place of hash, or the empty place where it belongs. The table
-// must have an empty place. The shard is locked.
+// find returns the place of hash, or the empty place where it belongs. The table must have an empty
+// place. The shard is locked.
 func (t *table) find(hash uint64) *entry {
 	i := home(hash, uint64(len(t.entries)))
 	for {
@@ -134,38 +152,48 @@ func (t *table) room(n int) bool {
 
 // busy reports whether the entry must be kept.
 func (t *table) busy(e *entry, now headgate.Instant) bool {
-	switch {
+	switch now -= grace; {
 	case e.hash == 0:
 		return false
-	case e.isHeld():
-		return e.until != 0 && !past(e.until, now-grace)
+	case e.asWord():
+		scale := e.scale()
+		if scale.OnWall() {
+			now += headgate.Instant(t.ahead)
+		}
+		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(scale, t.origin) > now
 	}
-	return t.origin+headgate.Instant(algorithm.Word(atomic.LoadUint64(&e.word)).FreeAt(int64(e.until))) > now-grace
+	return e.until != 0 && headgate.Instant((int64(e.until)-1<<31)*untilUnit) > now
 }
 
 // rebuild moves the entries that are in use at now to a table of the given size, with room for n
-// more. The old entries are all held from then on, so that a caller without the lock changes none
-// of them. Until then such callers may use entries that were idle when the size was chosen. If the
-// table has no room for these, it becomes larger.
+// more, whose Words count from now. The old entries are all held from then on, so that a caller
+// without the lock changes none of them. Until then such callers may use entries that were idle
+// when the size was chosen. If the table has no room for these, it becomes larger.
 func (t *table) rebuild(now headgate.Instant, size, n int) {
-	old := t.entries
+	old, from := t.entries, t.origin
 	t.entries, t.filled = make([]entry, size), 0
 	for i := range old {
-		e := &old[i]
-		moved := entry{hash: e.hash, used: e.used, extra: e.extra, until: e.until, count: e.count}
-		if e.count == 0 {
-			moved.word = e.word
-		} else if moved.word = atomic.SwapUint64(&e.word, held); moved.word&held != 0 {
-			moved.count = 0
+		moved := entry{hash: old[i].hash, used: old[i].used, extra: old[i].extra, kind: old[i].kind, until: old[i].until}
+		if moved.kind == 0 {
+			moved.word = old[i].word
+		} else {
+			moved.word = atomic.SwapUint64(&old[i].word, held)
 		}
-		if t.busy(&moved, now) {
-			for !t.room(n + 1) {
-				t.grow()
-			}
-			*t.find(moved.hash) = moved
-			t.filled++
+		if !t.busy(&moved, now) {
+			continue
 		}
+		if moved.asWord() {
+			moved.word = moved.word&held | uint64(algorithm.Word(moved.word&^held).Rebase(moved.scale(), from, now))
+		} else {
+			moved.kind = 0 // no caller has read a Word in the new place
+		}
+		for !t.room(n + 1) {
+			t.grow()
+		}
+		*t.find(moved.hash) = moved
+		t.filled++
 	}
+	t.origin = now
 }
 
 // grow moves the entries of a table that nobody else sees yet to a larger one.
@@ -188,4 +216,163 @@ func (t *table) live(now headgate.Instant) int {
 		}
 	}
 	return n
+}
+
+// view is what callers who have not locked a shard see of it. A shard with another table has a new
+// one.
+type view struct {
+	entries []entry
+	origin  headgate.Instant
+	sweepAt atomic.Int64 // see shard
+}
+
+// prefetch asks for the memory in which the search for hash begins. With many keys, a decision
+// mostly waits for the memory of its counter, which is in no cache. So a caller prefetches that
+// memory as soon as the hash is known, and it arrives while the clock is read.
+func (v *view) prefetch(hash uint64) {
+	prefetch.At(uintptr(unsafe.Pointer(&v.entries[home(hash, uint64(len(v.entries)))])))
+}
+
+// find returns the entry of hash if it may hold a Word of the given kind, or nil.
+func (v *view) find(hash uint64, kind uint32) *entry {
+	i := home(hash, uint64(len(v.entries)))
+	for {
+		e := &v.entries[i]
+		switch atomic.LoadUint64(&e.hash) {
+		case hash:
+			if atomic.LoadUint32(&e.kind) == kind {
+				return e
+			}
+			return nil
+		case 0:
+			return nil
+		}
+		if i++; i == uint64(len(v.entries)) {
+			i = 0
+		}
+	}
+}
+
+// shard is a part of the store's keys. mu guards all fields; a request for one key locks one shard,
+// once. The fields that every decision reads come first, and the padding keeps shards on separate
+// cache lines.
+type shard struct {
+	mu      sync.Mutex
+	last    headgate.Instant // the latest time, by the store's own clock
+	wall    *wall
+	sweepAt headgate.Instant // when to look for idle counters again
+	table   table
+	view    *atomic.Pointer[view] // the one place that is read without mu
+	full    bool                  // new keys share counters
+	sharing bool                  // full, or there are commons
+
+	logs     []*algorithm.Log // the stamp of a log's entry is its index here
+	freeLogs []int64          // free indices of logs
+	stuck    int              // counters since the last rebuild that could not be kept as Words
+	budget   *budget
+	commons  map[uint64]struct{} // the hashes of shared counters that are in use
+	shared   uint64              // see Stats.Shared
+	merged   uint64              // see Stats.Merged
+	_        [8]byte
+}
+
+const (
+	// minSize is the number of places in the smallest table.
+	minSize = 16
+	// smallSize is the number of places up to which a table with room for more is left as it is.
+	// Rebuilding it takes longer than its idle counters are worth.
+	smallSize = 2 * spare
+	// sweepEvery is the time between two sweeps for idle counters, in µs.
+	sweepEvery = 60 * 1_000_000
+	// sweepFull is the time between two sweeps while memory is full, in µs.
+	sweepFull = 1_000_000
+	// renewAfter is the age at which a sweep renews the origin of a table's Words, in µs.
+	renewAfter = algorithm.MaxAge / 2
+)
+
+// reserve makes sure that n entries can be inserted.
+func (sh *shard) reserve(n int, now headgate.Instant) {
+	if now < sh.sweepAt && sh.table.room(n) {
+		return
+	}
+	sh.makeRoom(n, now)
+}
+
+// makeRoom drops idle counters and resizes the table for the entries in use.
+func (sh *shard) makeRoom(n int, now headgate.Instant) {
+	sh.table.ahead = sh.wall.ahead
+	sh.dropIdleLogs(now)
+	size := len(sh.table.entries)
+	small, old := size <= smallSize, algorithm.Micros(now-sh.table.origin) > renewAfter
+	if small && !old && !sh.sharing && sh.stuck == 0 && sh.table.room(n) {
+		sh.sweepAt = now + sweepEvery
+		sh.view.Load().sweepAt.Store(int64(sh.sweepAt))
+		return
+	}
+	live := sh.table.live(now)
+	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
+	most := max(minSize+spare, int(share)/entryBytes)
+	sh.full = (live+n+spare)*8 > most*maxLoad
+	sh.sweepAt = now + sweepEvery
+	need := (live+n)*8/maxLoad + 1
+	switch {
+	case sh.full:
+		sh.sweepAt = now + sweepFull
+		size = max(size, need+spare)
+	case need > size*7/8 || need < size/4 && !small:
+		size = min(max(minSize, need*5/4+spare), most)
+	}
+	gains := live <= sh.table.filled*3/4 && !small || sh.stuck > live/8
+	if size != len(sh.table.entries) || !sh.table.room(n) || gains || old {
+		sh.resize(size, n, now)
+	}
+	for hash := range sh.commons {
+		if !sh.table.busy(sh.table.find(hash), now) {
+			delete(sh.commons, hash)
+		}
+	}
+	sh.sharing = sh.full || len(sh.commons) > 0
+	sh.show()
+}
+
+// resize makes a new table with the entries in use and with room for n more; see rebuild. The caller
+// shows it.
+func (sh *shard) resize(size, n int, now headgate.Instant) {
+	before := len(sh.table.entries)
+	sh.table.rebuild(now, size, n)
+	sh.budget.tables.Add(int64(len(sh.table.entries)-before) * entryBytes)
+	sh.stuck = 0
+}
+
+// show publishes the shard's table and the time of its next sweep.
+func (sh *shard) show() {
+	v := &view{entries: sh.table.entries, origin: sh.table.origin}
+	v.sweepAt.Store(int64(sh.sweepAt))
+	sh.view.Store(v)
+}
+
+// insert turns the empty place of hash into an entry, unless it is one. The caller must have called
+// reserve. It returns the entry, because another counter of the same request may have taken the
+// place.
+func (sh *shard) insert(e *entry, hash uint64) *entry {
+	if e.hash == hash {
+		return e
+	}
+	if e.hash != 0 {
+		e = sh.table.find(hash)
+	}
+	if e.hash == 0 {
+		atomic.StoreUint64(&e.hash, hash)
+		sh.table.filled++
+	}
+	return e
+}
+
+func (sh *shard) addTo(all *Stats) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	all.Counters += sh.table.filled
+	all.Logs += len(sh.logs) - len(sh.freeLogs)
+	all.Shared += sh.shared
+	all.Merged += sh.merged
 }

@@ -43,7 +43,7 @@ func TestUsedWhileMoved(t *testing.T) {
 	tt.rebuild(0, 2*used, 0)
 	for i := range uint64(used) {
 		hash := mix(i, 1)
-		*tt.find(hash) = entry{hash: hash, word: grace + i, count: 1, until: 1}
+		*tt.find(hash) = entry{hash: hash, word: 2*grace + i, used: 1, kind: 1, until: isWord}
 		tt.filled++
 	}
 	tt.rebuild(0, minSize, more) // as if all of them had been idle when they were counted
@@ -51,7 +51,7 @@ func TestUsedWhileMoved(t *testing.T) {
 		t.Fatalf("%d of %d entries are in %d places, want room for %d more", tt.filled, used, len(tt.entries), more)
 	}
 	for i := range uint64(used) {
-		if e := tt.find(mix(i, 1)); e.hash == 0 || e.word != grace+i {
+		if e := tt.find(mix(i, 1)); e.hash == 0 || e.word != 2*grace+i {
 			t.Fatalf("entry %d became %+v", i, *e)
 		}
 	}

@@ -1,12 +1,40 @@
 package memory
 
 import (
+	"sync/atomic"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
 
+// budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
+// limits do, so shards have no fixed shares of the memory for logs.
+type budget struct {
+	max    int64
+	tables atomic.Int64
+	logs   atomic.Int64
+	shards []shard       // all shards, so that one can reclaim memory from another
+	next   atomic.Uint32 // the shard to reclaim from next
+}
+
+// room returns how much is left. It is negative if a little too much is in use.
+func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
+
+// reclaim drops the idle counters of one shard, unless that shard is locked.
+func (b *budget) reclaim(now headgate.Instant) {
+	sh := &b.shards[b.next.Add(1)%shards]
+	if !sh.mu.TryLock() {
+		return
+	}
+	defer sh.mu.Unlock()
+	if now >= sh.sweepAt {
+		sh.last = max(sh.last, now)
+		sh.makeRoom(0, now)
+	}
+}
+
 // When memory is full, new keys share counters. A shared counter is found under a hash of the rule
-// and the number of the shared counter, in place of the hash of the key.
+// and the number of the shared counter, in place of the hash of the key. It is never kept as a Word.
 
 const (
 	// sharedCounters is how many counters a rule's new keys share in each shard when memory is
@@ -19,31 +47,17 @@ const (
 // counter yet, that is the hash of a shared one.
 func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now headgate.Instant) (place uint64, shared bool) {
 	own := counterOf(hash, slot)
-	if !sh.sharing || sh.table.find(own).hash != 0 {
-		return own, false
-	}
-	return sh.placeNew(rule, hash, slot, own, sh.full, now)
-}
-
-// placeLog is place for the log of a rule's sliding windows.
-func (sh *shard) placeLog(rule *headgate.Rule, hash uint64, now headgate.Instant) (place uint64, shared bool) {
-	own := counterOf(hash, logSlot)
-	if sh.table.find(own).hash != 0 {
-		return own, false
-	}
 	full := sh.full
-	if sh.budget.room() < newLog {
+	if slot == logSlot && sh.budget.room() < newLog {
+		if sh.table.find(own).hash != 0 {
+			return own, false
+		}
 		sh.budget.reclaim(now)
 		full = full || sh.budget.room() < newLog
 	}
-	if !full && !sh.sharing {
+	if !full && !sh.sharing || sh.table.find(own).hash != 0 {
 		return own, false
 	}
-	return sh.placeNew(rule, hash, logSlot, own, full, now)
-}
-
-// placeNew chooses between a shared counter and a new one for a key that has none yet.
-func (sh *shard) placeNew(rule *headgate.Rule, hash, slot, own uint64, full bool, now headgate.Instant) (place uint64, shared bool) {
 	common := mix(mix(rule.ID(), hash>>1%sharedCounters+2), slot)
 	if full || !sh.inherit(own, common, now) {
 		sh.shared++
@@ -68,8 +82,7 @@ func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	if several && !sh.table.room(spare+algorithm.BucketSlots) {
 		return false
 	}
-	to := sh.table.find(own)
-	sh.insert(to, own)
+	to := sh.insert(sh.table.find(own), own)
 	if g != nil {
 		sh.setLog(to, g.Clone())
 		to.until = from.until
@@ -80,15 +93,6 @@ func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.until)
 	}
 	return true
-}
-
-// charging prepares to charge a shared counter. It reads the counter again, because several keys of
-// one request may share it.
-func (sh *shard) charging(st *step, now headgate.Instant) {
-	sh.share(st.hash)
-	if st.limit.Algorithm != headgate.SlidingWindow {
-		sh.load(st, 0, now)
-	}
 }
 
 // share records that a shared counter is in use.

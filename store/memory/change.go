@@ -1,0 +1,181 @@
+package memory
+
+import (
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
+)
+
+// change carries out an operation that does not ask whether units fit.
+func (s *Store) change(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
+	var hashes [headgate.MaxChecks]uint64
+	var order [headgate.MaxChecks]uint8
+	l := locked{hashes: hashes[:], order: order[:]}
+	s.lock(checks, &l)
+	defer s.unlock(&l)
+	for i := range checks {
+		c := &checks[i]
+		switch op {
+		case headgate.OpReset:
+			s.shardOf(l.hashes[i]).reset(c.Rule, l.hashes[i])
+		case headgate.OpRefund:
+			dst = s.settleAll(c, i, &l, -c.Units(), nil, dst)
+		default:
+			dst = s.settleAll(c, i, &l, c.Units(), nil, dst)
+		}
+	}
+	return dst
+}
+
+// settle charges or refunds the difference between the units that the checks of a reservation were
+// charged and the given units.
+func (s *Store) settle(r *headgate.Reservation, units []int64, dst []headgate.Decision) []headgate.Decision {
+	var hashes [headgate.MaxChecks]uint64
+	var order [headgate.MaxChecks]uint8
+	l := locked{hashes: hashes[:], order: order[:]}
+	s.lock(r.Checks, &l)
+	defer s.unlock(&l)
+	used := r.Used
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		limits := len(c.Rule.Limits())
+		dst = s.settleAll(c, i, &l, units[i]-c.Units(), used[:limits], dst)
+		used = used[limits:]
+	}
+	return dst
+}
+
+// Charge charges each limit of the checks separately, whether the cost fits or not. It is for a
+// store that records what another store has admitted. No bucket is charged beyond its capacity,
+// because a bucket would have to refill the surplus, while a window forgets it. The checks must be
+// valid. Checks in shadow are charged like all others. Charge allocates only when tables or logs
+// grow.
+func (s *Store) Charge(checks []headgate.Check) {
+	s.catchUp()
+	for i := range checks {
+		var hashes [1]uint64
+		var order [1]uint8
+		l := locked{hashes: hashes[:], order: order[:]}
+		s.lock(checks[i:i+1], &l)
+		c := &checks[i]
+		sh := s.shardOf(l.hashes[0])
+		logged := false
+		for j := range c.Rule.Limits() {
+			x := &c.Rule.Limits()[j]
+			var d headgate.Decision
+			sh.settle(s.loaded(x, c, l.hashes[0], l.now), c, settlement{units: c.Units(), first: !logged, kind: s.kindOf(x), bounded: true}, l.now, &d)
+			logged = logged || x.Algorithm == headgate.SlidingWindow
+		}
+		s.unlock(&l)
+	}
+}
+
+// settleAll charges units to all limits of a check, or refunds them if they are negative. place is
+// the check's index in the request. used has the units that were in use right after the charge, for
+// each limit; it is nil if they are not known.
+func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, used []int64, dst []headgate.Decision) []headgate.Decision {
+	limits, hash := c.Rule.Limits(), l.hashes[place]
+	logged := false
+	for j := range limits {
+		x := &limits[j]
+		by := settlement{units: units, first: !logged, kind: s.kindOf(x)}
+		if used != nil {
+			by.used = used[j]
+		}
+		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: place, Shadow: c.Shadow})
+		d := &dst[len(dst)-1]
+		sh := s.shardOf(hash)
+		sh.settle(s.loaded(x, c, hash, l.now), c, by, l.now, d)
+		d.At = sh.wall.shown(l.now)
+		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+		logged = logged || x.Algorithm == headgate.SlidingWindow
+	}
+	return dst
+}
+
+// loaded finds and reads the counter of a limit.
+func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
+	sh := s.shardOf(hash)
+	sh.reserve(algorithm.BucketSlots, now)
+	st := step{limit: l}
+	st.place, st.shared = sh.place(c.Rule, hash, slotOf(l), now)
+	if l.Algorithm == headgate.SlidingWindow {
+		st.entry = sh.table.find(st.place)
+		sh.followClock(st.entry, now)
+	} else {
+		sh.load(&st, s.kindOf(l), now)
+	}
+	return st
+}
+
+// settlement is what settle does to one limit of a check.
+type settlement struct {
+	units   int64 // to charge, or to refund if they are negative
+	used    int64 // how many were in use right after the charge, or 0
+	kind    uint32
+	first   bool // the limit is the rule's first sliding window, if it is one; that one charges the log
+	bounded bool // a bucket is charged no more than it holds
+}
+
+// settle charges or refunds one limit of a check, and describes it. A key must not give back what
+// other keys have used of a counter that they share, and must not overdraw it.
+func (sh *shard) settle(st step, c *headgate.Check, by settlement, now headgate.Instant, d *headgate.Decision) {
+	l, units := st.limit, by.units
+	if l.Algorithm == headgate.SlidingWindow {
+		g := sh.log(st.entry)
+		if by.first && units != 0 && (!st.shared || units > 0 && sh.fitsLog(g, l, units, now)) {
+			if st.shared {
+				sh.share(st.place)
+			}
+			sh.settleLog(&st, c, units, now)
+			g = sh.log(st.entry)
+		}
+		var facts algorithm.WindowFacts
+		if g != nil {
+			facts = g.Facts(l, now, 0)
+		}
+		facts.Describe(d, l, now, 0, false)
+		return
+	}
+	at, after := sh.wall.on(l, now), st.state
+	if st.shared {
+		units = max(0, units)
+	}
+	if units > 0 && (st.shared || by.bounded && l.Algorithm <= headgate.LeakyBucket) {
+		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
+	}
+	if units != 0 {
+		if st.shared {
+			sh.share(st.place)
+		}
+		charged := c.At
+		if !onCalendar(l) {
+			charged = sh.wall.read(charged)
+		}
+		after = st.state.Settle(l, at, units, charged, by.used)
+	}
+	after.Describe(d, l, st.state, at, 0, true)
+	d.At = now
+	if expires := after.Expires(d); units != 0 {
+		sh.put(&st, after, by.kind, until(expires), false)
+	} else {
+		sh.keep(&st, expires)
+	}
+}
+
+// reset forgets what a key has used.
+func (sh *shard) reset(rule *headgate.Rule, hash uint64) {
+	for i := range rule.Limits() {
+		place := counterOf(hash, slotOf(&rule.Limits()[i]))
+		e := sh.table.find(place)
+		switch {
+		case e.hash == 0:
+			continue
+		case e.asWord():
+			e.hold()
+		case e.isLog():
+			sh.freeLog(e)
+		}
+		sh.clearFurther(e, place)
+		e.set(algorithm.State{}, 0)
+	}
+}
