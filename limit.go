@@ -148,9 +148,9 @@ type Limit struct {
 	MaxBlock time.Duration
 
 	// What NewRule works out. Units refill at num per den microseconds, in
-	// lowest terms.
-	num, den int64
-	slot     uint64
+	// lowest terms. The period is micros long.
+	num, den, micros int64
+	slot             uint64
 }
 
 // PerSecond is a token bucket of count units per second.
@@ -194,6 +194,13 @@ func (l *Limit) Capacity() int64 {
 // Micros is the period in microseconds; for a calendar alignment, the longest
 // that its windows last.
 func (l *Limit) Micros() int64 {
+	if l.micros != 0 {
+		return l.micros
+	}
+	return l.period()
+}
+
+func (l *Limit) period() int64 {
 	if l.Align >= AlignMinute && l.Align < alignments {
 		return nominal[l.Align].Microseconds()
 	}
@@ -289,7 +296,8 @@ func (l *Limit) checkBlock(problems *Problems) {
 // prepare works out what decisions need. The limit must have passed check; nth
 // is its place among the rule's limits of the same shape.
 func (l *Limit) prepare(nth int) {
-	l.num, l.den = l.Count, l.Micros()
+	l.micros = l.period()
+	l.num, l.den = l.Count, l.micros
 	a, b := l.num, l.den
 	for b != 0 {
 		a, b = b, a%b

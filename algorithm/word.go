@@ -60,42 +60,68 @@ func KindOf(l *headgate.Limit) uint32 {
 
 // Draw takes cost units from the counter with the given Word, if they fit, and returns the Word
 // after that. It returns NoWord if there is none, or if the clock has stepped back; then the same
-// has to be done with the [State].
-func (w Word) Draw(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, fits bool) {
-	if l.Algorithm <= headgate.LeakyBucket {
-		num, den := l.Rate()
-		at, ok := since(origin, now, num)
-		if !ok {
-			return NoWord, false
-		}
-		left, busy := l.Capacity()-cost, w.busy(at)
-		if left < 0 || busy > uint64(left)*uint64(den) {
-			return w, false
-		}
-		return Word(at + busy + uint64(cost)*uint64(den)), true
+// has to be done with the [State]. before is for Describe.
+func (w Word) Draw(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
+	if l.Algorithm > headgate.LeakyBucket {
+		return w.drawWindow(l, origin, now, cost)
 	}
-	before := w.window(l, origin)
-	s := Advance(l, before, now)
-	if Moved(before, s, now) {
-		return NoWord, false
-	}
-	if fits = Fits(l, s, now, cost); fits {
-		return WordOf(l, Charge(l, s, now, cost), origin), true
-	}
-	return w, false
+	after, fits = w.DrawBucket(l, origin, now, cost)
+	return after, before, fits
 }
 
-// Describe returns the decision about the Word, as [Describe] does. fits is the second result of
+// DrawBucket is Draw for a bucket.
+func (w Word) DrawBucket(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, fits bool) {
+	num, den := l.Rate()
+	at, ok := since(origin, now, num)
+	if !ok {
+		return NoWord, false
+	}
+	left, busy := l.Capacity()-cost, w.busy(at)
+	if left < 0 || busy > uint64(left)*uint64(den) {
+		return w, false
+	}
+	return Word(at + busy + uint64(cost)*uint64(den)), true
+}
+
+func (w Word) drawWindow(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
+	f := ScaleOf(l).window(origin)
+	s := w.window(l, f)
+	used := int64(0)
+	switch {
+	case s.IsZero():
+	case l.Algorithm == headgate.FixedWindow:
+		before = advanceFixed(l, s, now)
+		used = int64(before.Used)
+	default:
+		before = advanceCounter(l, s, now)
+		used = int64(before.Used) + weight(l, before, now)
+	}
+	switch {
+	case before != s && Moved(s, before, now):
+		return NoWord, before, false
+	case used+cost > l.Count:
+		return w, before, false
+	case before == s && w != 0 && int64(s.Used)+cost < 1<<f.units:
+		return w + Word(cost), before, true
+	}
+	return WordOf(l, Charge(l, before, now, cost), origin), before, true
+}
+
+// Describe returns the decision about the Word, as [Describe] does. before and fits are results of
 // Draw. charged says that the units were taken.
-func (w Word) Describe(l *headgate.Limit, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
+func (w Word) Describe(l *headgate.Limit, before State, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
 	if l.Algorithm > headgate.LeakyBucket {
-		before := Advance(l, w.window(l, origin), now)
 		after := before
 		if charged {
 			after = Charge(l, before, now, cost)
 		}
 		return answer(l, before, after, now, cost, fits)
 	}
+	return w.DescribeBucket(l, origin, now, cost, fits, charged)
+}
+
+// DescribeBucket is Describe for a bucket.
+func (w Word) DescribeBucket(l *headgate.Limit, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
 	rnum, rden := l.Rate()
 	num, den, capacity := uint64(rnum), uint64(rden), l.Capacity()
 	at, _ := since(origin, now, rnum)
@@ -196,12 +222,11 @@ func (s Scale) window(origin headgate.Instant) window {
 	return window{tick, 0, uint(min(63-times, unitBits))}
 }
 
-// window returns the state of windows from their Word.
-func (w Word) window(l *headgate.Limit, origin headgate.Instant) State {
+// window returns the state of windows from their Word, which is put together like f.
+func (w Word) window(l *headgate.Limit, f window) State {
 	if w == 0 {
 		return State{}
 	}
-	f := ScaleOf(l).window(origin)
 	s := State{Used: uint32(w & (1<<f.units - 1))}
 	w >>= f.units
 	if l.Algorithm == headgate.SlidingCounter {
@@ -263,7 +288,7 @@ func wordOfBucket(r rate, s State, origin headgate.Instant) Word {
 // Word may be another one; see [KindOf].
 func StateOf(l *headgate.Limit, kind uint32, w Word, origin, now headgate.Instant) State {
 	if l.Algorithm > headgate.LeakyBucket {
-		return w.window(l, origin)
+		return w.window(l, ScaleOf(l).window(origin))
 	}
 	num, den := l.Rate()
 	r := rate{num, den}

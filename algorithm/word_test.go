@@ -80,7 +80,7 @@ func TestWordIsState(t *testing.T) {
 				denied++
 			}
 			algorithm.Describe(&want, limit, before, after, now, cost, fits)
-			next, admitted := word.Draw(limit, origin, now, cost)
+			next, was, admitted := word.Draw(limit, origin, now, cost)
 			if next == algorithm.NoWord {
 				// Only windows have fields that may be too small.
 				if none++; limit.Algorithm <= headgate.LeakyBucket || limit.Count < 2000 {
@@ -90,7 +90,7 @@ func TestWordIsState(t *testing.T) {
 			}
 			words[limit.Algorithm]++
 			got.Limit, got.Allowed = limit, admitted
-			got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.Describe(limit, origin, now, cost, admitted, charged)
+			got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.Describe(limit, was, origin, now, cost, admitted, charged)
 			if got.At = now; got != want {
 				t.Fatalf("%v, cost %d: %+v from the Word, %+v from the State", limit, cost, got, want)
 			}

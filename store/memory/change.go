@@ -11,6 +11,7 @@ func (s *Store) change(op headgate.Op, checks []headgate.Check, dst []headgate.D
 	var order [headgate.MaxChecks]uint8
 	l := locked{hashes: hashes[:], order: order[:]}
 	s.lock(checks, &l)
+	s.hold(checks, &l)
 	defer s.unlock(&l)
 	for i := range checks {
 		c := &checks[i]
@@ -33,6 +34,7 @@ func (s *Store) settle(r *headgate.Reservation, units []int64, dst []headgate.De
 	var order [headgate.MaxChecks]uint8
 	l := locked{hashes: hashes[:], order: order[:]}
 	s.lock(r.Checks, &l)
+	s.hold(r.Checks, &l)
 	defer s.unlock(&l)
 	used := r.Used
 	for i := range r.Checks {
@@ -56,13 +58,14 @@ func (s *Store) Charge(checks []headgate.Check) {
 		var order [1]uint8
 		l := locked{hashes: hashes[:], order: order[:]}
 		s.lock(checks[i:i+1], &l)
+		s.hold(checks[i:i+1], &l)
 		c := &checks[i]
 		sh := s.shardOf(l.hashes[0])
 		logged := false
 		for j := range c.Rule.Limits() {
 			x := &c.Rule.Limits()[j]
 			var d headgate.Decision
-			sh.settle(s.loaded(x, c, l.hashes[0], l.now), c, settlement{units: c.Units(), first: !logged, kind: s.kindOf(x), bounded: true}, l.now, &d)
+			sh.settle(s.loaded(x, c, l.hashes[0], l.now), c, settlement{units: c.Units(), first: !logged, bounded: true}, l.now, &d)
 			logged = logged || x.Algorithm == headgate.SlidingWindow
 		}
 		s.unlock(&l)
@@ -77,7 +80,7 @@ func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, 
 	logged := false
 	for j := range limits {
 		x := &limits[j]
-		by := settlement{units: units, first: !logged, kind: s.kindOf(x)}
+		by := settlement{units: units, first: !logged}
 		if used != nil {
 			by.used = used[j]
 		}
@@ -92,17 +95,33 @@ func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, 
 	return dst
 }
 
+// hold makes sure that nobody without the lock changes the counters of the checks, and sets the time
+// again if somebody may have changed them since the clock was read.
+func (s *Store) hold(checks []headgate.Check, l *locked) {
+	opened := false
+	for i := range checks {
+		sh, limits := s.shardOf(l.hashes[i]), checks[i].Rule.Limits()
+		for j := range limits {
+			st := step{entry: sh.table.find(counterOf(l.hashes[i], slotOf(&limits[j])))}
+			opened = st.hold() || opened
+		}
+	}
+	if opened {
+		s.setTime(l, s.read())
+	}
+}
+
 // loaded finds and reads the counter of a limit.
 func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
 	sh := s.shardOf(hash)
 	sh.reserve(algorithm.BucketSlots, now)
-	st := step{limit: l}
+	st := step{limit: l, kind: s.kindOf(l)}
 	st.place, st.shared = sh.place(c.Rule, hash, slotOf(l), now)
 	if l.Algorithm == headgate.SlidingWindow {
 		st.entry = sh.table.find(st.place)
 		sh.followClock(st.entry, now)
 	} else {
-		sh.load(&st, s.kindOf(l), now)
+		sh.load(&st, now)
 	}
 	return st
 }
@@ -111,9 +130,8 @@ func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now he
 type settlement struct {
 	units   int64 // to charge, or to refund if they are negative
 	used    int64 // how many were in use right after the charge, or 0
-	kind    uint32
-	first   bool // the limit is the rule's first sliding window, if it is one; that one charges the log
-	bounded bool // a bucket is charged no more than it holds
+	first   bool  // the limit is the rule's first sliding window, if it is one; that one charges the log
+	bounded bool  // a bucket is charged no more than it holds
 }
 
 // settle charges or refunds one limit of a check, and describes it. A key must not give back what
@@ -156,7 +174,7 @@ func (sh *shard) settle(st step, c *headgate.Check, by settlement, now headgate.
 	after.Describe(d, l, st.state, at, 0, true)
 	d.At = now
 	if expires := after.Expires(d); units != 0 {
-		sh.put(&st, after, by.kind, until(expires), false)
+		sh.put(&st, after, until(expires), false)
 	} else {
 		sh.keep(&st, expires)
 	}

@@ -47,6 +47,9 @@ const (
 // counter yet, that is the hash of a shared one.
 func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now headgate.Instant) (place uint64, shared bool) {
 	own := counterOf(hash, slot)
+	if !sh.sharing && slot != logSlot {
+		return own, false
+	}
 	full := sh.full
 	if slot == logSlot && sh.budget.room() < newLog {
 		if sh.table.find(own).hash != 0 {

@@ -62,6 +62,16 @@ func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 	e.used = logMark
 }
 
+// lookAtLog reads the log of a step, and says whether the cost fits.
+func (sh *shard) lookAtLog(st *step, cost int64, now headgate.Instant) {
+	sh.followClock(st.entry, now)
+	st.facts = algorithm.WindowFacts{}
+	if g := sh.log(st.entry); g != nil {
+		st.facts = g.Facts(st.limit, now, cost)
+	}
+	st.fits = st.facts.Fits(st.limit, cost)
+}
+
 // followClock moves the future times in the log of an entry to now. There are such times after the
 // clock has stepped back.
 func (sh *shard) followClock(e *entry, now headgate.Instant) {

@@ -88,9 +88,13 @@ func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
 	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
 }
 
-// fetch prefetches the memory of a key's counters; see view.
+// fetch prefetches the memory of a key's counters, unless it is likely to be at hand; see view.
 func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
-	limits, v := rule.Limits(), s.views[hash>>(64-shardBits)].Load()
+	v := s.views[hash>>(64-shardBits)].Load()
+	if len(v.entries) <= fewEntries {
+		return
+	}
+	limits := rule.Limits()
 	for i := range limits {
 		v.prefetch(counterOf(hash, slotOf(&limits[i])))
 	}

@@ -63,9 +63,22 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	}
 	cost = max(cost, 1)
 	for w&held == 0 {
-		wall := s.wallAt(now)
-		at := wall.on(l, now)
-		after, fits := algorithm.Word(w).Draw(l, v.origin, at, cost)
+		at := now
+		if onCalendar(l) {
+			at = s.wallAt(now).shown(now)
+		}
+		// What most ask for is a bucket. Not to carry the state of a window along saves it a few
+		// nanoseconds.
+		var (
+			after  algorithm.Word
+			before algorithm.State
+			fits   bool
+		)
+		if l.Algorithm <= headgate.LeakyBucket {
+			after, fits = algorithm.Word(w).DrawBucket(l, v.origin, at, cost)
+		} else {
+			after, before, fits = algorithm.Word(w).Draw(l, v.origin, at, cost)
+		}
 		if after == algorithm.NoWord {
 			break
 		}
@@ -82,8 +95,12 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
-		remaining, retry, reset, delay = algorithm.Word(w).Describe(l, v.origin, at, cost, fits, fits)
-		return fits, remaining, retry, reset, delay, wall.shown(now), nil
+		if l.Algorithm <= headgate.LeakyBucket {
+			remaining, retry, reset, delay = algorithm.Word(w).DescribeBucket(l, v.origin, at, cost, fits, fits)
+		} else {
+			remaining, retry, reset, delay = algorithm.Word(w).Describe(l, before, v.origin, at, cost, fits, fits)
+		}
+		return fits, remaining, retry, reset, delay, s.own.wall.Load().shown(now), nil
 	}
 	return s.takeLocked(rule, key, cost)
 }
@@ -139,20 +156,17 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 	if limits <= few { // and so are the checks; to clear room for more takes long in comparison
 		var hashes [few]uint64
 		var order [few]uint8
-		var room [few]step
-		return s.decide(&request{op: op, checks: checks, locked: locked{hashes: hashes[:], order: order[:]}}, room[:0], dst)
+		var steps [few]step
+		return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, steps[:limits], dst)
 	}
 	var hashes [headgate.MaxChecks]uint64
 	var order [headgate.MaxChecks]uint8
 	var room [inline]step
-	return s.decide(&request{op: op, checks: checks, locked: locked{hashes: hashes[:], order: order[:]}}, room[:0], dst)
-}
-
-// request is what is asked, and what has been locked for it.
-type request struct {
-	locked
-	op     headgate.Op
-	checks []headgate.Check
+	steps := room[:]
+	if limits > inline {
+		steps = make([]step, limits)
+	}
+	return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, steps[:limits], dst)
 }
 
 // locked are the shards that lock has locked. Whoever makes it gives it the memory, with room for
@@ -167,8 +181,8 @@ type locked struct {
 func (l *locked) shards() []uint8 { return l.order[:l.n] }
 
 // lock locks every shard that the checks need, always in the same order, so that two requests
-// cannot wait for each other. From then on nobody else changes the counters of the checks. lock
-// determines one time for all shards: the latest that any of them has seen.
+// cannot wait for each other. It determines one time for all shards: the latest that any of them has
+// seen.
 func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		hash := s.hash(checks[i].Rule, checks[i].Key)
@@ -184,21 +198,6 @@ func (s *Store) lock(checks []headgate.Check, l *locked) {
 		s.shards[i].mu.Lock()
 	}
 	s.setTime(l, now)
-	opened := false
-	for i := range checks {
-		t, limits := &s.shardOf(l.hashes[i]).table, checks[i].Rule.Limits()
-		for j := range limits {
-			if e := t.find(counterOf(l.hashes[i], slotOf(&limits[j]))); e.asWord() {
-				_, was := e.hold()
-				opened = opened || was
-			}
-		}
-	}
-	if opened {
-		// Callers without the lock may have used a counter meanwhile, by a later reading of the clock
-		// than ours. From here on they do not.
-		s.setTime(l, s.read())
-	}
 }
 
 // setTime makes now the time of the decision, or the latest time that one of the shards has seen.
@@ -219,130 +218,156 @@ func (s *Store) unlock(l *locked) {
 type step struct {
 	limit  *headgate.Limit
 	entry  *entry
-	place  uint64 // the hash of entry
-	check  int
+	place  uint64                // the hash of entry
+	before algorithm.State       // for Word.Describe, if byWord
 	word   algorithm.Word        // the counter, if byWord
-	after  algorithm.Word        // the counter once it is charged
+	after  algorithm.Word        // the counter once it is charged, if byWord
 	state  algorithm.Counter     // the counter in place of word, advanced to now
 	facts  algorithm.WindowFacts // in place of state, for a sliding window
+	check  int32
+	kind   uint32 // see Store.kindOf
 	byWord bool
 	fits   bool
 	first  bool // the first sliding window of its rule, which charges the log
 	shared bool // the key shares the counter with others, because memory is full
 }
 
-// decide decides and, if every limit agrees, charges.
-func (s *Store) decide(r *request, steps []step, dst []headgate.Decision) []headgate.Decision {
-	s.lock(r.checks, &r.locked)
-	defer s.unlock(&r.locked)
-	steps = s.find(r, steps)
+// decide decides and, if every limit agrees, charges. There is a step for each limit.
+func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, steps []step, dst []headgate.Decision) []headgate.Decision {
+	s.lock(checks, r)
+	defer s.unlock(r)
+	refused, punished := s.look(checks, r, steps)
 	admitted := true
-	var (
-		refused  uint64 // a bit for each check that a limit denies
-		punished uint64 // a bit for each check that a limit other than a penalty denies
-	)
-	for i := range steps {
-		st := &steps[i]
-		c := &r.checks[st.check]
-		if s.shardOf(r.hashes[st.check]).look(st, c, s.kindOf(st.limit), r.now); !st.fits {
-			refused |= 1 << st.check
-			admitted = admitted && c.Shadow
-			if st.limit.Algorithm != headgate.Penalty {
-				punished |= 1 << st.check
-			}
-		}
+	for i := 0; refused != 0 && i < len(checks); i++ {
+		admitted = admitted && (checks[i].Shadow || refused&(1<<i) == 0)
 	}
-	taking := r.op == headgate.OpTake
+	taking := op == headgate.OpTake
 	for i := range steps {
 		st := &steps[i]
-		c := &r.checks[st.check]
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: st.limit, Check: st.check, Shadow: c.Shadow, Allowed: st.fits})
+		c, sh, bit := &checks[st.check], s.shardOf(r.hashes[st.check]), uint64(1)<<st.check
+		dst = append(dst, headgate.Decision{})
 		d := &dst[len(dst)-1]
-		charge := taking && admitted && refused&(1<<st.check) == 0
+		d.Rule, d.Limit, d.Check, d.Shadow, d.Allowed = c.Rule, st.limit, int(st.check), c.Shadow, st.fits
+		charge := taking && admitted && refused&bit == 0
 		// A key that shares a counter is not punished for the denials of other keys.
-		punish := taking && st.limit.Algorithm == headgate.Penalty && st.fits && punished&(1<<st.check) != 0 && !st.shared
-		sh := s.shardOf(r.hashes[st.check])
-		sh.finish(st, c, s.kindOf(st.limit), charge, punish, taking && len(steps) == 1, r.now, d)
+		punish := taking && st.limit.Algorithm == headgate.Penalty && st.fits && punished&bit != 0 && !st.shared
+		sh.finish(st, c, charge, punish, taking && len(steps) == 1, r.now, d)
 		d.At = sh.wall.shown(r.now)
 	}
 	return dst
 }
 
-// find finds the counters of all limits, and makes room for those that are new.
-func (s *Store) find(r *request, steps []step) []step {
+// look finds and reads the counters of all limits, and makes room for those that are new. From then
+// on, only this request changes them. refused has a bit for each check that a limit denies, and
+// punished for each check that a limit other than a penalty denies.
+func (s *Store) look(checks []headgate.Check, r *locked, steps []step) (refused, punished uint64) {
 	for further := 0; ; { // entries in each shard in addition to one for each limit
 		for _, i := range r.shards() {
-			s.shards[i].reserve(s.countersIn(i, r)+further, r.now)
+			n := len(steps)
+			if r.n > 1 {
+				n = countersIn(i, checks, r)
+			}
+			s.shards[i].reserve(n+further, r.now)
 		}
-		steps = steps[:0]
-		shared := 0
-		for i := range r.checks {
-			c, hash := &r.checks[i], r.hashes[i]
-			sh := s.shardOf(hash)
-			limits := c.Rule.Limits()
+		n, several, opened := 0, 0, false
+		refused, punished = 0, 0
+		for i := range checks {
+			rule, hash := checks[i].Rule, r.hashes[i]
+			sh, limits, cost := s.shardOf(hash), rule.Limits(), checks[i].Units()
 			logged := false
 			for j := range limits {
-				st := step{limit: &limits[j], check: i}
-				st.place, st.shared = sh.place(c.Rule, hash, slotOf(st.limit), r.now)
+				st := &steps[n]
+				n++
+				l := &limits[j]
+				st.limit, st.check, st.kind = l, int32(i), s.kindOf(l)
+				st.byWord = false
+				st.place, st.shared = sh.place(rule, hash, slotOf(l), r.now)
 				st.entry = sh.table.find(st.place)
-				if st.limit.Algorithm == headgate.SlidingWindow {
+				switch {
+				case l.Algorithm == headgate.SlidingWindow:
 					st.first, logged = !logged, true
-				} else if sh.sharesRates(&st, s.kindOf(st.limit)) {
-					shared++
+					sh.lookAtLog(st, cost, r.now)
+				case st.mayBeWord():
+					opened = st.hold() || opened
+					at := sh.wall.on(l, r.now)
+					st.after, st.before, st.fits = st.word.Draw(l, sh.table.origin, at, cost)
+					if st.byWord = st.after != algorithm.NoWord; !st.byWord {
+						sh.load(st, r.now)
+						st.fits = st.state.Fits(l, at, cost)
+					}
+				case further == 0 && sh.severalRates(st):
+					several++
+				default:
+					opened = st.hold() || opened
+					sh.load(st, r.now)
+					st.fits = st.state.Fits(l, sh.wall.on(l, r.now), cost)
 				}
-				steps = append(steps, st)
+				if !st.fits {
+					refused |= 1 << i
+					if l.Algorithm != headgate.Penalty {
+						punished |= 1 << i
+					}
+				}
 			}
 		}
-		if shared*algorithm.BucketSlots <= further {
-			return steps
+		if several == 0 && !opened {
+			return refused, punished
 		}
-		further = shared * algorithm.BucketSlots
+		if opened {
+			// Callers without the lock may have used a counter meanwhile, by a later reading of the
+			// clock than ours. From here on they do not.
+			s.setTime(r, s.read())
+		}
+		further = max(further, several*algorithm.BucketSlots)
 	}
 }
 
+// mayBeWord reports whether the counter of a step is kept as a Word of the limit's own kind, or may
+// be as soon as it is charged.
+func (st *step) mayBeWord() bool {
+	e := st.entry
+	return st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == st.kind)
+}
+
+// hold makes sure that nobody without the lock changes the counter of a step, and reports whether
+// that was possible until now.
+func (st *step) hold() (wasOpen bool) {
+	if st.word = 0; st.entry.asWord() {
+		st.word, wasOpen = st.entry.hold()
+	}
+	return wasOpen
+}
+
 // countersIn returns an upper bound for the number of the request's counters in a shard.
-func (s *Store) countersIn(shard uint8, r *request) int {
+func countersIn(shard uint8, checks []headgate.Check, r *locked) int {
 	n := 0
-	for i := range r.checks {
+	for i := range checks {
 		if uint8(r.hashes[i]>>(64-shardBits)) == shard {
-			n += len(r.checks[i].Rule.Limits())
+			n += len(checks[i].Rule.Limits())
 		}
 	}
 	return n
 }
 
-// look reads the counter of a step, and says whether the cost fits.
-func (sh *shard) look(st *step, c *headgate.Check, kind uint32, now headgate.Instant) {
-	if st.limit.Algorithm == headgate.SlidingWindow {
-		sh.followClock(st.entry, now)
-		if g := sh.log(st.entry); g != nil {
-			st.facts = g.Facts(st.limit, now, c.Units())
-		}
-		st.fits = st.facts.Fits(st.limit, c.Units())
-		return
+// severalRates reports whether the counter of a step, which is not a Word of the limit's own kind, is
+// a bucket that lists of different rates share, or may be: then it needs [algorithm.BucketSlots]
+// entries.
+func (sh *shard) severalRates(st *step) bool {
+	if st.limit.Algorithm > headgate.LeakyBucket {
+		return false
 	}
-	e, at := st.entry, sh.wall.on(st.limit, now)
-	if kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == kind) {
-		if e.hash != 0 {
-			st.word, _ = e.hold()
-		}
-		st.after, st.fits = st.word.Draw(st.limit, sh.table.origin, at, c.Units())
-		if st.byWord = st.after != algorithm.NoWord; st.byWord {
-			return
-		}
-	}
-	sh.load(st, kind, now)
-	st.fits = st.state.Fits(st.limit, at, c.Units())
+	_, plain := algorithm.Plain(st.limit, st.entry.state())
+	return st.entry.asWord() || !plain
 }
 
 // finish charges the counter of a step, or punishes the key, and describes the limit in d. open says
 // that callers without the lock may use the counter from now on.
-func (sh *shard) finish(st *step, c *headgate.Check, kind uint32, charge, punish, open bool, now headgate.Instant, d *headgate.Decision) {
+func (sh *shard) finish(st *step, c *headgate.Check, charge, punish, open bool, now headgate.Instant, d *headgate.Decision) {
 	l, at := st.limit, sh.wall.on(st.limit, now)
 	if charge && st.shared {
 		sh.share(st.place)
 		if l.Algorithm != headgate.SlidingWindow {
-			sh.load(st, kind, now) // several keys of the request may share it
+			sh.load(st, now) // several keys of the request may share it
 		}
 	}
 	switch {
@@ -357,9 +382,9 @@ func (sh *shard) finish(st *step, c *headgate.Check, kind uint32, charge, punish
 		if charge {
 			st.entry, w = sh.insert(st.entry, st.place), st.after
 		}
-		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = st.word.Describe(l, sh.table.origin, at, c.Units(), st.fits, charge)
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = st.word.Describe(l, st.before, sh.table.origin, at, c.Units(), st.fits, charge)
 		if charge || open && st.entry.hash != 0 {
-			st.entry.setWord(w, l, kind, open)
+			st.entry.setWord(w, l, st.kind, open)
 		}
 		return
 	}
@@ -374,7 +399,7 @@ func (sh *shard) finish(st *step, c *headgate.Check, kind uint32, charge, punish
 	d.At = now
 	expires := after.Expires(d)
 	if charge || punish {
-		sh.put(st, after, kind, until(expires), open)
+		sh.put(st, after, until(expires), open)
 	} else {
 		sh.keep(st, expires)
 	}
@@ -383,7 +408,7 @@ func (sh *shard) finish(st *step, c *headgate.Check, kind uint32, charge, punish
 // load reads the counter of a step and brings it up to now. If the clock has stepped back, or if a
 // list of limits asks that is faster than all before, load also stores the result. There must be
 // room for further entries if the counter is a bucket that lists of different rates share.
-func (sh *shard) load(st *step, kind uint32, now headgate.Instant) {
+func (sh *shard) load(st *step, now headgate.Instant) {
 	l, at, free := st.limit, sh.wall.on(st.limit, now), uint32(0)
 	st.entry = sh.table.find(st.place)
 	var moved bool
@@ -412,32 +437,18 @@ func (sh *shard) load(st *step, kind uint32, now headgate.Instant) {
 		if b := st.state.Bucket; b != nil {
 			free = max(free, until(now+headgate.Instant(b.Busy(now))))
 		}
-		sh.put(st, st.state, kind, free, false)
-	}
-}
-
-// sharesRates reports whether the counter of a step is a bucket that lists of different rates share,
-// or may be: then it needs [algorithm.BucketSlots] entries.
-func (sh *shard) sharesRates(st *step, kind uint32) bool {
-	switch e := st.entry; {
-	case st.limit.Algorithm > headgate.LeakyBucket:
-		return false
-	case e.asWord() || kind != 0 && e.hash == 0 && !st.shared:
-		return e.hash != 0 && e.kind != kind
-	default:
-		_, plain := algorithm.Plain(st.limit, e.state())
-		return !plain
+		sh.put(st, st.state, free, false)
 	}
 }
 
 // put stores a counter, as a Word if it can be one; else until says when it is fully free. There
 // must be room for its further states.
-func (sh *shard) put(st *step, c algorithm.Counter, kind, until uint32, open bool) {
-	if kind != 0 && c.Bucket == nil && !st.shared {
+func (sh *shard) put(st *step, c algorithm.Counter, until uint32, open bool) {
+	if st.kind != 0 && c.Bucket == nil && !st.shared {
 		if w := algorithm.WordOf(st.limit, c.State, sh.table.origin); w != algorithm.NoWord {
 			e := sh.insert(st.entry, st.place)
 			sh.clearFurther(e, st.place)
-			if e.setWord(w, st.limit, kind, open) {
+			if e.setWord(w, st.limit, st.kind, open) {
 				return
 			}
 		}

@@ -61,7 +61,7 @@ func Memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	r := newMemoryRun(measure.Choose(w,
 		measure.Plan{Rounds: 7, Slice: 400 * time.Millisecond, Keys: 1_000_000},
 		measure.Plan{Rounds: 1, Slice: 40 * time.Millisecond, Keys: 20_000}),
-		slices.Concat([]contender{inMemory}, memoryPeers, []contender{harness}))
+		slices.Concat([]contender{inMemory}, inMemoryWindows, memoryPeers, []contender{harness}))
 	if err := r.measure(ctx, w); err != nil {
 		return nil, err
 	}
@@ -275,6 +275,14 @@ func (r *memoryRun) text() *report.Text {
 			if c := cell(at, n); c != main {
 				t.AtLeast(1, over(c), "%s, cores: %d: throughput ÷ fastest peer", name, n)
 			}
+		}
+	}
+	for i := range inMemoryWindows {
+		row := r.rows.Named(inMemoryWindows[i].name)
+		for _, n := range r.cores {
+			hot, many := cell(hotAdmitted, n), cell(uniform, n)
+			t.AtLeast(1, report.Ratio(r.fastest(hot), row.Median(hot, measure.Sample.Nanos)), "hot key, admitted, cores: %d: %s ÷ fastest peer", n, row.Name)
+			t.AtLeast(2, report.Ratio(r.fastest(many), row.Median(many, measure.Sample.Nanos)), "uniform keys, cores: %d: %s ÷ fastest peer", n, row.Name)
 		}
 	}
 	t.AtMost(48, ours.Median(live, measure.Sample.BytesEach), "bytes a key, all told")
