@@ -306,10 +306,10 @@ func StateOf(l *headgate.Limit, kind uint32, w Word, origin, now headgate.Instan
 	return State{Stamp: plus(now, -Micros(late)), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
 }
 
-// FreeAt returns when a counter with the Word is free, rounded up.
+// FreeAt returns when a counter with the Word is free, rounded up. For the Word 0 that is long ago.
 func (w Word) FreeAt(s Scale, origin headgate.Instant) headgate.Instant {
 	if w == 0 {
-		return origin
+		return 0
 	}
 	if s < wallScale {
 		return plus(origin, Micros(ceil(uint64(w), uint64(s))))
