@@ -125,16 +125,27 @@ func sameTake(t *testing.T, a, b headgate.Store, op headgate.Op, checks []headga
 func TestFastCountsExactly(t *testing.T) {
 	const limit, workers, each = 4000, 16, 1500
 	ever := 300 * 24 * time.Hour // nothing is refilled meanwhile
-	hot := headgate.MustRule("hot", headgate.Per(limit, ever))
-	same := headgate.MustRule("hot", headgate.Per(limit, ever), headgate.Sliding(10_000, ever))
 	own := headgate.MustRule("own", headgate.Per(5, ever))
+	bucket := headgate.Per(limit, ever)
+	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: ever, Align: headgate.AlignFirst}
+	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit, Period: ever}
 	for name, s := range map[string]*memory.Store{
 		"own clock":  memory.New(),
+		"window":     memory.New(),
+		"counter":    memory.New(),
 		"clock":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
 		"small":      memory.New(memory.MaxBytes(memory.MinMaxBytes)),
 		"with locks": memory.New(memory.Clock(storetest.NewClock(storetest.Epoch).Now)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			l := bucket
+			switch name {
+			case "window":
+				l = window
+			case "counter":
+				l = counter
+			}
+			hot, same := headgate.MustRule("hot", l), headgate.MustRule("hot", l, headgate.Sliding(10_000, ever))
 			limiter := headgate.New(s, hot)
 			if _, err := limiter.Allow(t.Context(), "k"); err != nil { // before memory is full
 				t.Fatal(err)
