@@ -112,8 +112,12 @@ func (w Word) drawWindow(l *headgate.Limit, origin, now headgate.Instant, cost i
 func (w Word) Describe(l *headgate.Limit, before State, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
 	if l.Algorithm > headgate.LeakyBucket {
 		after := before
-		if charged {
+		switch {
+		case !charged:
+		case before.IsZero():
 			after = Charge(l, before, now, cost)
+		default:
+			after.Used += uint32(cost) // the limit bounds it
 		}
 		return answer(l, before, after, now, cost, fits)
 	}

@@ -295,7 +295,7 @@ func (s *Store) look(checks []headgate.Check, r *locked, steps []step) (refused,
 						sh.load(st, r.now)
 						st.fits = st.state.Fits(l, at, cost)
 					}
-				case further == 0 && sh.severalRates(st):
+				case further == 0 && sh.severalRates(st) && !sh.table.room(len(steps)*algorithm.BucketSlots):
 					several++
 				default:
 					opened = st.hold() || opened
