@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -38,35 +39,60 @@ func (s State) String() string {
 }
 
 const (
-	// quiet is how long failures in a row must go on to open the breaker. Any answer ends the row,
-	// so a store of which only a part has failed is still asked.
-	quiet = 5 * time.Millisecond
+	// silence is how long a store must have answered nothing to open the breaker, while its calls
+	// end at their deadlines: longer than a fork, a disk that syncs, or a processor that others use
+	// keeps a store busy.
+	silence = 500 * time.Millisecond
+	// ticks is how many ticks this process must have kept since the first of these calls ended: if
+	// it was stopped, or gets no processor, its deadlines pass whatever the store does.
+	ticks = 5
+	tick  = 10 * time.Millisecond
+	// refused is how much time must lie between the first and the last failure if the store refuses
+	// calls, or their connections break.
+	refused = 5 * time.Millisecond
 	// halfOpenFailures is how many failures in a row open a half-open breaker
 	// again.
 	halfOpenFailures = 2
 	// rampFloor: a half-open breaker begins by letting one in rampFloor requests ask the store.
 	rampFloor = 16
+	// rampPart: the ramp takes one in rampPart of the time that the store was away, at most.
+	rampPart = 8
+	// settled is how long the store must have been well, at most, for its next failure to be a new
+	// outage.
+	settled = time.Second
 )
 
-// breaker decides whether a request asks the store. While the store answers, that costs two atomic
-// loads.
+// breaker decides whether a request asks the store. While the store answers, that costs a look at
+// the clock and three atomic loads. All times are in ns since base.
 type breaker struct {
 	failures int64         // in a row, that open it
-	ramp     time.Duration // how long it is half open
-	base     time.Time     // what times are counted from, in ns
+	ramp     time.Duration // how long it is half open at most
+	base     time.Time
 
 	// word has the state in its two lowest bits and the number of changes above them. So calls that
 	// began before the last change can be recognized and ignored.
 	word  atomic.Uint64
-	row   atomic.Int64 // failures since the store last answered
-	since atomic.Int64 // when the row began
-	began atomic.Int64 // when the breaker became half open
+	heard atomic.Int64  // when a call began that was answered; at most slack before the last such call
+	row   atomic.Int64  // failures since the store last answered
+	kept  atomic.Int64  // ticks since the row began
+	rows  chan struct{} // has a value when a row begins, so that the ticks are counted
+	began atomic.Int64  // when the breaker became half open
+	rises atomic.Int64  // how long it is half open
+
+	failing sync.Mutex // guards what follows, and that a row begins once
+	since   int64      // since when the store has answered nothing, as far as the row tells
+	first   int64      // when the first call of the row failed
 
 	refusal atomic.Pointer[error] // what requests are told while it is open
 
 	mu      sync.Mutex // makes changes of state follow one another
 	changed func()     // called after each change, with mu held
+	gone    int64      // since when the store has been away; guarded by mu, like back
+	back    int64      // when the breaker was closed
 }
+
+// slack keeps calls that are answered from writing heard all the time.
+const slack = int64(time.Millisecond)
 
 func (b *breaker) now() int64 { return int64(time.Since(b.base)) }
 
@@ -79,52 +105,115 @@ func (b *breaker) enter() (word uint64, ask bool) {
 	case Closed:
 		return word, true
 	case HalfOpen:
-		past := b.now() - b.began.Load()
-		return word, rand.Int64N(int64(b.ramp)) < max(past, int64(b.ramp)/rampFloor)
+		past, rises := b.now()-b.began.Load(), max(b.rises.Load(), 1)
+		return word, rand.Int64N(rises) < max(past, rises/rampFloor)
 	}
 	return word, false
 }
 
-// answered records that the store has answered.
-func (b *breaker) answered() {
+// answered records that the store has answered a call that began then.
+func (b *breaker) answered(began int64) {
+	if began-b.heard.Load() > slack {
+		b.heard.Store(began)
+	}
 	if b.row.Load() != 0 {
 		b.row.Store(0)
 	}
 }
 
-// failed records that the store has not answered a call that began with the word.
-func (b *breaker) failed(word uint64, err error) {
+// failed records that the store has not answered a call that began with the word, then.
+func (b *breaker) failed(word uint64, began int64, err error) {
 	if b.word.Load() != word {
 		return
 	}
+	b.failing.Lock()
 	row, now := b.row.Add(1), b.now()
 	if row == 1 {
-		b.since.Store(now)
+		b.since, b.first = max(began, b.heard.Load()), now
+		b.kept.Store(0)
+		signal(b.rows)
 	}
+	since, lasts := b.since, now-b.first
+	b.failing.Unlock()
 	switch {
-	case stateOf(word) == HalfOpen && row >= halfOpenFailures,
-		stateOf(word) == Closed && row >= b.failures && now-b.since.Load() >= int64(quiet):
-		text := errtext.Text(err)
-		refusal := fmt.Errorf("%w: %w, since %d calls in a row failed, the last with: %s", headgate.ErrUnavailable, layer.ErrNotAsked, row, text)
-		b.change(word, Open, &refusal)
+	case stateOf(word) == HalfOpen:
+		if row < halfOpenFailures {
+			return
+		}
+	case row < b.failures:
+		return
+	case timedOut(err):
+		if b.kept.Load() < ticks || now-since < int64(silence) {
+			return
+		}
+	case lasts < int64(refused):
+		return
+	}
+	away := time.Duration(now - since).Round(time.Millisecond)
+	refusal := fmt.Errorf("%w: %w, since it has answered nothing for %v and %d calls in a row have failed, the last with: %s",
+		headgate.ErrUnavailable, layer.ErrNotAsked, away, row, errtext.Text(err))
+	b.open(word, since, &refusal)
+}
+
+// signal wakes the goroutine that reads from the channel. It does not wait.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// change goes to a state, unless somebody else has changed it first.
-func (b *breaker) change(word uint64, to State, refusal *error) bool {
+// timedOut reports whether a call ended because there was no answer in time.
+func timedOut(err error) bool {
+	ended, found := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return found && ended.Timeout()
+}
+
+// open goes from a word to Open, unless somebody else has changed the state first. since is when the
+// store has stopped answering.
+func (b *breaker) open(word uint64, since int64, refusal *error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.word.Load() != word {
-		return false
+		return
 	}
-	if refusal != nil {
-		b.refusal.Store(refusal)
+	// A store that comes and goes is in one outage.
+	if stateOf(word) == Closed && since-b.back > min(b.back-b.gone, int64(settled)) {
+		b.gone = since
 	}
-	if to == HalfOpen {
-		b.began.Store(b.now())
+	b.refusal.Store(refusal)
+	b.become(word, Open)
+}
+
+// close goes from a word to HalfOpen or Closed, unless somebody else has changed the state first.
+func (b *breaker) close(word uint64, to State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.word.Load() != word {
+		return
 	}
+	now := b.now()
+	if to == Closed {
+		b.back = now
+	} else {
+		b.rises.Store(min(int64(b.ramp), (now-b.gone)/rampPart))
+		b.began.Store(now)
+	}
+	b.become(word, to)
+}
+
+func (b *breaker) become(word uint64, to State) {
 	b.row.Store(0)
 	b.word.Store((word>>2+1)<<2 | uint64(to))
 	b.changed()
-	return true
+}
+
+// away returns how long the store has been away.
+func (b *breaker) away() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Duration(b.now() - b.gone)
 }

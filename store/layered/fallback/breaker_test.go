@@ -99,6 +99,7 @@ func TestRamp(t *testing.T) {
 		primary := layertest.NewScripted()
 		f := layertest.Fallback(t, primary, fallback.Options{Default: headgate.OnErrorAllow, Ramp: time.Second})
 		layertest.Fail(t, f, primary, layertest.Hangs)
+		time.Sleep(10 * time.Second)
 		primary.Feel(layertest.Well)
 		for f.Stats().State != fallback.HalfOpen {
 			time.Sleep(time.Millisecond)
@@ -128,8 +129,7 @@ func TestRamp(t *testing.T) {
 
 const len4 = 4
 
-// TestRelapse: a store that fails while it is half open is left alone again, for
-// longer each time.
+// TestRelapse: a store that fails while it is half open is left alone again.
 func TestRelapse(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		primary := layertest.NewScripted()
@@ -137,7 +137,7 @@ func TestRelapse(t *testing.T) {
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000_000)), Key: "k"}
 		layertest.Fail(t, f, primary, layertest.Refuses)
 		time.Sleep(time.Minute)
-		if probes := f.Stats().Probes; probes < 55 || probes > 130 {
+		if probes := f.Stats().Probes; probes < 290 || probes > 650 {
 			t.Errorf("%d probes in a minute", probes)
 		}
 		for round := range 5 {
@@ -163,7 +163,7 @@ func TestStragglers(t *testing.T) {
 		primary := layertest.NewScripted()
 		f := layertest.Fallback(t, primary, fallback.Options{Default: headgate.OnErrorAllow})
 		c := headgate.Check{Rule: headgate.MustRule("r", headgate.PerSecond(1_000_000_000)), Key: "k"}
-		const outages = 100
+		const outages = 8
 		for range outages {
 			primary.Feel(layertest.Hangs)
 			var all sync.WaitGroup

@@ -18,10 +18,15 @@
 //
 // # The breaker
 //
-// Calls that fail in a row open a circuit breaker. While it is open no request waits for the
+// A store that has answered nothing for half a second, or has refused calls for 5 ms, opens a
+// circuit breaker, if [Options.Failures] calls in a row have failed. A shorter pause costs no
+// caller his decision who waits for its end. While the breaker is open no request waits for the
 // store: each check does what its OnError says, and one probe at a time finds out whether the
 // store is back. Then the store gets a growing part of the requests, and all of them after
 // [Options.Ramp].
+//
+// If a caller's context ends before the store's own deadline, and the checks can be decided
+// without the store, the store is given three quarters of the caller's time.
 //
 // # What decides without the store
 //

@@ -16,7 +16,7 @@ import (
 const (
 	DefaultFailures = 5
 	DefaultRamp     = 500 * time.Millisecond
-	DefaultMaxRetry = time.Second
+	DefaultMaxRetry = 200 * time.Millisecond
 	DefaultBeat     = 3 * time.Second
 	DefaultDebts    = 1 << 14
 )
@@ -43,13 +43,14 @@ type Options struct {
 	// has admitted itself. With a Learn above zero all checks are charged locally, whatever
 	// their OnError. Zero means never.
 	Learn time.Duration
-	// Failures is how many calls in a row must fail to open the breaker. Zero means
-	// DefaultFailures.
+	// Failures is how many calls in a row must fail to open the breaker. They must also be
+	// spread over some time; see the package comment. Zero means DefaultFailures.
 	Failures int64
-	// Ramp is the time from the first answered probe until the primary decides all requests
-	// again. Zero means DefaultRamp.
+	// Ramp is the longest time from the first answered probe until the primary decides all
+	// requests again. It is an eighth of the outage if that is shorter. Zero means DefaultRamp.
 	Ramp time.Duration
-	// MaxRetry is the longest time between two probes. Zero means DefaultMaxRetry.
+	// MaxRetry is the longest time between two probes that the primary refuses. Zero means
+	// DefaultMaxRetry.
 	MaxRetry time.Duration
 	// Beat is the time between two counts of the nodes. A node that three counts in a row did
 	// not find is gone. Zero means DefaultBeat.
@@ -168,6 +169,7 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	f.debts.init(options.Debts)
 	f.shares.Store(newShares(options.Nodes))
 	f.breaker.failures, f.breaker.ramp, f.breaker.base = options.Failures, options.Ramp, time.Now()
+	f.breaker.rows = make(chan struct{}, 1)
 	f.breaker.changed = f.stateChanged
 	f.keeper.start(f)
 	return f, nil
@@ -212,53 +214,74 @@ func (f outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 		return f.decideWithout(ctx, op, checks, dst, *f.breaker.refusal.Load(), f.options.Local.Take)
 	}
 	if f.learning.Load() && op <= headgate.OpPeek {
-		return f.learn(ctx, word, op, checks, dst, func(dst []headgate.Decision) ([]headgate.Decision, error) {
+		return f.learn(ctx, word, op, checks, dst, func(ctx context.Context, dst []headgate.Decision) ([]headgate.Decision, error) {
 			return f.inner.Take(ctx, op, checks, dst)
 		}, f.options.Local.Take)
 	}
-	waited := stopwatch(ctx)
-	out, err := f.inner.Take(ctx, op, checks, dst)
+	began := f.breaker.now()
+	asking, release := f.spare(ctx, checks)
+	out, err := f.inner.Take(asking, op, checks, dst)
+	release()
 	if err != nil {
-		if f.noteError(ctx, word, err, waited) {
+		if f.noteError(ctx, word, began, err) {
 			return f.decideWithout(ctx, op, checks, dst, err, f.options.Local.Take)
 		}
 		return out, err
 	}
-	f.breaker.answered()
+	f.breaker.answered(began)
 	f.mirror(ctx, op, checks, out[len(dst):])
 	return out, nil
 }
 
-// stopwatch returns the time. It returns the zero time if the context has no deadline: the time is
-// only needed to judge a deadline.
-func stopwatch(ctx context.Context) time.Time {
-	if _, has := ctx.Deadline(); has {
-		return time.Now()
+// sparePart is the part of a caller's time in which the store is not waited for, if the checks can be
+// decided without it.
+const sparePart = 4
+
+// spare returns the context for a call to the store. It leaves the caller some of its time if the
+// request can be decided without the store. The function that it returns must be called.
+func (f *Layer) spare(ctx context.Context, checks []headgate.Check) (context.Context, context.CancelFunc) {
+	end, has := ctx.Deadline()
+	if !has {
+		return ctx, func() {}
 	}
-	return time.Time{}
+	// The store's own deadline comes before one that is far away.
+	left := time.Until(end)
+	if left > 2*silence || !f.decides(checks) {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end.Add(-left/sparePart))
 }
 
-// patience is how long a store must have had to answer before a caller's own deadline counts as
-// its failure.
-const patience = 5 * time.Millisecond
+// decides reports whether checks can be decided without the primary.
+func (f *Layer) decides(checks []headgate.Check) bool {
+	for i := range checks {
+		if o := f.onError(&checks[i]); o != headgate.OnErrorAllow && o != headgate.OnErrorLocal && !checks[i].Shadow {
+			return false
+		}
+	}
+	return true
+}
+
+// tooShort is the time below which a deadline that has passed says nothing of the store.
+const tooShort = 5 * time.Millisecond
 
 // noteError records an error of the primary, and reports whether the request is to be decided
 // without the primary. It is not if the error is an answer, or if the caller has given up.
-func (f *Layer) noteError(ctx context.Context, word uint64, err error, began time.Time) bool {
+func (f *Layer) noteError(ctx context.Context, word uint64, began int64, err error) bool {
 	ended := ctx.Err()
 	switch {
 	case errors.Is(err, headgate.ErrConflict), errors.Is(err, headgate.ErrNoReservation):
-		f.breaker.answered()
+		f.breaker.answered(began)
 		return false
 	case errors.Is(err, headgate.ErrDamaged):
-		f.breaker.answered() // The store is well; it is this counter that is not.
+		f.breaker.answered(began) // The store is well; it is this counter that is not.
 		return ended == nil
 	case !errors.Is(err, headgate.ErrUnavailable), errors.Is(ended, context.Canceled):
 		return false
-	case ended != nil && time.Since(began) < patience:
-		return false
+	case timedOut(err) && f.breaker.now()-began < int64(tooShort):
+		return ended == nil
 	}
 	f.counts.failures.Add(1)
-	f.breaker.failed(word, err)
+	f.breaker.failed(word, began, err)
 	return ended == nil
 }

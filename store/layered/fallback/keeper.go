@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// firstRetry is the time between the first two probes; it doubles up to
-	// Options.MaxRetry.
+	// firstRetry is the time between the first two probes. Later it is a quarter of the time that
+	// the primary has been away, up to Options.MaxRetry.
 	firstRetry = 20 * time.Millisecond
 	// payEvery is the time between two rounds of charging debts.
 	payEvery = 20 * time.Millisecond
@@ -22,7 +22,7 @@ const (
 
 // keeper does in the background what no request should wait for. It counts the nodes, probes a
 // primary that does not answer, and charges debts when it answers again. It makes one call at
-// a time.
+// a time. Another goroutine watches whether this process runs.
 type keeper struct {
 	fallback *Layer
 	roused   chan struct{} // the breaker has opened
@@ -33,39 +33,52 @@ type keeper struct {
 
 	nodesError atomic.Pointer[error]
 
-	// Only the goroutine uses the fields below.
+	// Only the goroutine that makes calls uses the fields below.
 	nextBeat   time.Time
-	retry      time.Duration // grows until the breaker is closed again
-	fewerSince time.Time     // since when fewer nodes are counted than before; zero if not
+	fewerSince time.Time // since when fewer nodes are counted than before; zero if not
 	learnUntil time.Time
 	probed     []headgate.Decision
 }
 
 func (k *keeper) start(f *Layer) {
-	k.fallback, k.roused, k.retry = f, make(chan struct{}, 1), firstRetry
+	k.fallback, k.roused = f, make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	k.beat(ctx)
 	k.nextBeat = time.Now().Add(sleep.Jittered(f.options.Beat))
 	k.cancel = cancel
 	k.last, k.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	k.ended.Go(func() { k.run(ctx) })
+	k.ended.Go(func() { k.watch(ctx) })
 }
 
-// stop ends the goroutine. The calls that it makes at the end are bounded by the context.
+// watch counts the ticks that this process keeps while the primary answers nothing.
+func (k *keeper) watch(ctx context.Context) {
+	b := &k.fallback.breaker
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.rows:
+		}
+		for b.row.Load() > 0 && b.kept.Load() < ticks {
+			began := time.Now()
+			if !sleep.For(ctx, tick) {
+				return
+			}
+			if time.Since(began) < 2*tick {
+				b.kept.Add(1)
+			}
+		}
+	}
+}
+
+// stop ends the goroutines. The calls that it makes at the end are bounded by the context.
 func (k *keeper) stop(ctx context.Context) {
 	k.cancel()
 	stop := context.AfterFunc(ctx, k.abandon)
 	defer stop()
 	k.ended.Wait()
 	k.abandon()
-}
-
-// rouse makes the keeper look at the breaker. It does not wait.
-func (k *keeper) rouse() {
-	select {
-	case k.roused <- struct{}{}:
-	default:
-	}
 }
 
 func (k *keeper) run(ctx context.Context) {
@@ -77,7 +90,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.roused:
-			timer.Reset(rand.N(k.retry))
+			timer.Reset(rand.N(k.pause()))
 		case <-timer.C:
 			timer.Reset(k.step(ctx))
 		}
@@ -90,26 +103,24 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	word := b.word.Load()
 	switch stateOf(word) {
 	case Open:
-		well, wait := k.probe(ctx), sleep.Jittered(k.retry)
-		// The pause keeps doubling until the breaker is closed: a primary that comes and goes
-		// is not back.
-		k.retry = min(2*k.retry, k.fallback.options.MaxRetry)
-		if !well {
-			return wait
+		next := time.Now().Add(sleep.Jittered(k.pause()))
+		if !k.probe(ctx) {
+			// While the primary hangs, the next probe begins when the last one ends: the first
+			// that finds it well is answered at once.
+			return max(time.Until(next), time.Millisecond)
 		}
 		// This comes before the first request: the primary may have lost its data.
 		k.beat(ctx)
 		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
-		b.change(word, HalfOpen, nil)
-		return payEvery
+		b.close(word, HalfOpen)
+		return min(time.Duration(b.rises.Load()), payEvery)
 	case HalfOpen:
-		if b.now()-b.began.Load() >= int64(b.ramp) {
-			b.change(word, Closed, nil)
+		if b.now()-b.began.Load() >= b.rises.Load() {
+			b.close(word, Closed)
 		}
 		_, _ = k.pay(ctx)
-		return payEvery
+		return min(time.Duration(b.rises.Load()), payEvery)
 	}
-	k.retry = firstRetry
 	if !time.Now().Before(k.nextBeat) {
 		k.beat(ctx)
 		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
@@ -127,6 +138,11 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 		wait = min(wait, next)
 	}
 	return wait
+}
+
+// pause returns the time between two probes.
+func (k *keeper) pause() time.Duration {
+	return min(max(k.fallback.breaker.away()/4, firstRetry), k.fallback.options.MaxRetry)
 }
 
 // probeRule is the rule that probes charge. It admits them at any rate, and the store soon

@@ -23,7 +23,7 @@ var _ headgate.Ledger = (*ledger)(nil)
 // remembered by this node only, and not at all if its local store is no ledger.
 func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	return l.decide(ctx, checks, dst,
-		func(dst []headgate.Decision) ([]headgate.Decision, error) {
+		func(ctx context.Context, dst []headgate.Decision) ([]headgate.Decision, error) {
 			return l.inner.TakeOnce(ctx, terms, checks, dst)
 		},
 		func(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -41,7 +41,7 @@ func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
 	var r headgate.Reservation
 	out, err := l.decide(ctx, checks, dst,
-		func(dst []headgate.Decision) (out []headgate.Decision, err error) {
+		func(ctx context.Context, dst []headgate.Decision) (out []headgate.Decision, err error) {
 			r, out, err = l.inner.Reserve(ctx, terms, checks, dst)
 			return out, err
 		},
@@ -59,7 +59,7 @@ func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 }
 
 // decide does what Take does, for requests that are remembered.
-func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []headgate.Decision, ask func([]headgate.Decision) ([]headgate.Decision, error), take taking) ([]headgate.Decision, error) {
+func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []headgate.Decision, ask asking, take taking) ([]headgate.Decision, error) {
 	word, may := l.breaker.enter()
 	switch {
 	case !may:
@@ -67,15 +67,17 @@ func (l *ledger) decide(ctx context.Context, checks []headgate.Check, dst []head
 	case l.learning.Load():
 		return l.learn(ctx, word, headgate.OpTake, checks, dst, ask, take)
 	}
-	waited := stopwatch(ctx)
-	out, err := ask(dst)
+	began := l.breaker.now()
+	asked, release := l.spare(ctx, checks)
+	out, err := ask(asked, dst)
+	release()
 	if err != nil {
-		if l.noteError(ctx, word, err, waited) {
+		if l.noteError(ctx, word, began, err) {
 			return l.decideWithout(ctx, headgate.OpTake, checks, dst, err, take)
 		}
 		return out, err
 	}
-	l.breaker.answered()
+	l.breaker.answered(began)
 	l.mirror(ctx, headgate.OpTake, checks, out[len(dst):])
 	return out, nil
 }
@@ -172,14 +174,14 @@ func (l *ledger) askOnly(ctx context.Context, call func() error) error {
 		l.counts.refused.Add(1)
 		return *l.breaker.refusal.Load()
 	}
-	waited := stopwatch(ctx)
+	began := l.breaker.now()
 	err := call()
 	if err != nil {
-		if l.noteError(ctx, word, err, waited) {
+		if l.noteError(ctx, word, began, err) {
 			l.counts.refused.Add(1)
 		}
 		return err
 	}
-	l.breaker.answered()
+	l.breaker.answered(began)
 	return nil
 }

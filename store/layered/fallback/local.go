@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -11,6 +12,9 @@ import (
 
 // taking carries out an operation as [headgate.Store.Take] does.
 type taking func(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error)
+
+// asking asks the primary, and appends its decisions.
+type asking func(ctx context.Context, dst []headgate.Decision) ([]headgate.Decision, error)
 
 func (f *Layer) get() *scratch {
 	s, _ := f.pool.Get().(*scratch)
@@ -38,23 +42,11 @@ func (f *Layer) decideWithout(ctx context.Context, op headgate.Op, checks []head
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	if op == headgate.OpReset || ctx.Err() != nil {
+	if op == headgate.OpReset || ctx.Err() != nil || !f.decides(checks) {
 		f.counts.refused.Add(1)
 		return dst, cause
 	}
-	local := false
-	for i := range checks {
-		switch f.onError(&checks[i]) {
-		case headgate.OnErrorAllow:
-		case headgate.OnErrorLocal:
-			local = true
-		default:
-			if !checks[i].Shadow {
-				f.counts.refused.Add(1)
-				return dst, cause
-			}
-		}
-	}
+	local := slices.ContainsFunc(checks, func(c headgate.Check) bool { return f.onError(&c) == headgate.OnErrorLocal })
 	if stateOf(f.breaker.word.Load()) == Closed {
 		f.options.Decided(cause)
 	}
@@ -212,7 +204,7 @@ func (f *Layer) keeps(checks []headgate.Check) bool {
 
 // learn decides a request while the primary has forgotten what it admitted: the
 // request must fit this node's share as well.
-func (f *Layer) learn(ctx context.Context, word uint64, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, ask func([]headgate.Decision) ([]headgate.Decision, error), take taking) ([]headgate.Decision, error) {
+func (f *Layer) learn(ctx context.Context, word uint64, op headgate.Op, checks []headgate.Check, dst []headgate.Decision, ask asking, take taking) ([]headgate.Decision, error) {
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
@@ -231,17 +223,19 @@ func (f *Layer) learn(ctx context.Context, word uint64, op headgate.Op, checks [
 		f.counts.local.Add(1)
 		return appendLocal(dst, checks, s.places, s.decisions), nil
 	}
-	waited := stopwatch(ctx)
-	out, err := ask(dst)
+	began := f.breaker.now()
+	asked, release := f.spare(ctx, checks)
+	out, err := ask(asked, dst)
+	release()
 	admitted := false
 	if err == nil {
-		f.breaker.answered()
+		f.breaker.answered(began)
 		_, admitted = layer.Charged(out[len(dst):])
 	}
 	if op == headgate.OpTake && !admitted {
 		f.giveBack(ctx, s, held)
 	}
-	if err != nil && f.noteError(ctx, word, err, waited) {
+	if err != nil && f.noteError(ctx, word, began, err) {
 		return f.decideWithout(ctx, op, checks, dst, err, take)
 	}
 	return out, err

@@ -32,8 +32,11 @@ func (k *keeper) beat(ctx context.Context) {
 	nodes, age, err := f.options.Members.Members(ctx, f.options.Node, missedBeats*f.options.Beat)
 	if err != nil {
 		k.fewerSince = time.Time{}
-		k.nodesError.Store(&err)
-		f.announce()
+		if stateOf(f.breaker.word.Load()) == Closed && f.breaker.row.Load() == 0 {
+			// Otherwise the store answers nobody, and the breaker says so.
+			k.nodesError.Store(&err)
+			f.announce()
+		}
 		return
 	}
 	k.nodesError.Store(nil)

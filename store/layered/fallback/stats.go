@@ -72,7 +72,7 @@ func (f *Layer) Stats() Stats {
 func (f *Layer) stateChanged() {
 	if stateOf(f.breaker.word.Load()) == Open {
 		f.counts.opened.Add(1)
-		f.keeper.rouse()
+		signal(f.keeper.roused)
 	}
 	f.announce()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Deadline is what the Scripted store gives its calls, as store/redis does.
-const Deadline = 15 * time.Millisecond
+const Deadline = 500 * time.Millisecond
 
 // Health is how the Scripted store feels.
 type Health int32
@@ -25,14 +25,15 @@ type Health int32
 const (
 	Well    Health = iota // answers
 	Refuses               // every call fails at once
-	Hangs                 // every call ends by its Deadline
+	Hangs                 // a call ends by its Deadline, unless the store feels otherwise before that
 )
 
 // Scripted is a store that fails as it is told to, and counts who asks it.
 type Scripted struct {
 	*memory.Store
 	feeling         atomic.Int32
-	Calls           atomic.Int64 // but for those of the keeper
+	felt            atomic.Pointer[chan struct{}] // closed when it feels otherwise
+	Calls           atomic.Int64                  // but for those of the keeper
 	Probes          atomic.Int64
 	asking, Busiest atomic.Int64 // probes at the same time, and the most of them
 
@@ -44,24 +45,35 @@ type Scripted struct {
 
 // NewScripted returns a store that feels well.
 func NewScripted() *Scripted {
-	return &Scripted{Store: memory.New(memory.MaxBytes(memory.MinMaxBytes)), nodes: map[string]time.Time{}, since: time.Now().Add(-time.Hour)}
+	s := &Scripted{Store: memory.New(memory.MaxBytes(memory.MinMaxBytes)), nodes: map[string]time.Time{}, since: time.Now().Add(-time.Hour)}
+	s.felt.Store(new(make(chan struct{})))
+	return s
 }
 
 // Feel has the store feel otherwise from now on.
-func (s *Scripted) Feel(h Health) { s.feeling.Store(int32(h)) }
+func (s *Scripted) Feel(h Health) {
+	if Health(s.feeling.Swap(int32(h))) != h {
+		close(*s.felt.Swap(new(make(chan struct{}))))
+	}
+}
 
 // ErrRefused is in the errors of a store that refuses.
 var ErrRefused = errors.New("connection refused")
 
 func (s *Scripted) ask(ctx context.Context) error {
+	felt := *s.felt.Load()
 	switch Health(s.feeling.Load()) {
 	case Refuses:
 		return fmt.Errorf("%w: %w", headgate.ErrUnavailable, ErrRefused)
 	case Hangs:
 		ctx, cancel := context.WithTimeout(ctx, Deadline)
 		defer cancel()
-		<-ctx.Done()
-		return fmt.Errorf("%w: %w", headgate.ErrUnavailable, ctx.Err())
+		select {
+		case <-felt:
+			return s.ask(ctx)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", headgate.ErrUnavailable, ctx.Err())
+		}
 	}
 	return nil
 }
