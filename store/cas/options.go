@@ -12,7 +12,7 @@ const (
 	// DefaultPrefix begins the name of every value.
 	DefaultPrefix = "hg:"
 	// DefaultTimeout is the deadline of a call.
-	DefaultTimeout = 100 * time.Millisecond
+	DefaultTimeout = 500 * time.Millisecond
 	// DefaultLanes is how many attempts run at a time.
 	DefaultLanes = 8
 	// DefaultMaxPending is how many calls may be without an answer at a time.

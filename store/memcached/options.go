@@ -14,7 +14,7 @@ import (
 // The defaults of a store.
 const (
 	// DefaultTimeout is the deadline of a call.
-	DefaultTimeout = 50 * time.Millisecond
+	DefaultTimeout = 500 * time.Millisecond
 	// DefaultConnections is how many connections a store has to each server at most.
 	DefaultConnections = 16
 	// DefaultSkew is by how much the clocks of nodes may differ.

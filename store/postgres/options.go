@@ -16,7 +16,7 @@ import (
 // The defaults of a store.
 const (
 	// DefaultTimeout is the deadline of a call.
-	DefaultTimeout = 100 * time.Millisecond
+	DefaultTimeout = 500 * time.Millisecond
 	// DefaultConnections is how many connections a store that [Open] makes has at
 	// most.
 	DefaultConnections = 8

@@ -94,7 +94,7 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 		if err := to.Begin(); err != nil {
 			return reply{}, unavailable(op.String(), err)
 		}
-		text, err := s.run(ctx, to, script, keys, args, false)
+		text, err := s.run(ctx, to, came, script, keys, args, false)
 		to.End(came, err)
 		return read(op, text, err)
 	}
@@ -105,7 +105,7 @@ func (s *Store) exec(ctx context.Context, op headgate.Op, script *rueidis.Lua, k
 	case err != nil:
 		return reply{}, unavailable(op.String(), err)
 	}
-	text, err := s.run(ctx, to, script, keys, args, alone)
+	text, err := s.run(ctx, to, began, script, keys, args, alone)
 	to.Leave(began, err)
 	return read(op, text, err)
 }
@@ -138,30 +138,30 @@ func read(op headgate.Op, text string, err error) (reply, error) {
 	return parseReply(text)
 }
 
-// run calls a script. The guard of the server must have admitted the call.
-func (s *Store) run(ctx context.Context, to *guard.Server, script *rueidis.Lua, keys, args []string, alone bool) (text string, err error) {
+// run calls a script, at the given time. The guard of the server must have admitted the call.
+func (s *Store) run(ctx context.Context, to *guard.Server, began time.Time, script *rueidis.Lua, keys, args []string, alone bool) (text string, err error) {
 	if s.observing.tell != nil {
 		op := headgate.OpTake
 		if script == s.refund {
 			op = headgate.OpRefund
 		}
-		defer func(start time.Time) { s.observe(slotOf(keys[0]), op.String(), start, err) }(time.Now())
+		defer func() { s.observe(slotOf(keys[0]), op.String(), began, err) }()
 	}
 	if alone && to.Calls() == 1 {
 		var sent bool
 		if text, sent, err = s.lone.call(ctx, script, keys, args); sent {
 			if err != nil {
-				to.Heard(ctx, err)
+				to.Heard(began, err)
 			}
 			return text, err
 		}
 	}
-	if to.Unsure(ctx) {
+	if to.Unsure(began) {
 		text, err = guard.Bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
 	} else {
 		text, err = script.Exec(ctx, s.client, keys, args).ToString()
 	}
-	to.Heard(ctx, err)
+	to.Heard(began, err)
 	return text, err
 }
 

@@ -287,7 +287,7 @@ func (c *combiner) ask(batch []*seat) (string, error) {
 	ctx, cancel := context.WithDeadline(c.ctx, end)
 	defer cancel()
 	keys, args := c.arguments(batch)
-	return c.store.run(ctx, c.store.guards.Any(), c.script, keys, args, false)
+	return c.store.run(ctx, c.store.guards.Any(), time.Now(), c.script, keys, args, false)
 }
 
 // arguments returns the keys and the arguments of batch.lua. All of them are parts of one string.

@@ -12,10 +12,9 @@ import (
 const (
 	// DefaultPrefix is the prefix of the name of every counter.
 	DefaultPrefix = "hg:"
-	// DefaultTimeout is the deadline of a call. Envoy waits 20 ms for a decision, and this leaves
-	// it a quarter for everything else. On a busy machine, most calls that take longer than 10 ms
-	// also take longer than 20 ms.
-	DefaultTimeout = 15 * time.Millisecond
+	// DefaultTimeout is the deadline of a call whose caller sets no earlier one. It is longer than a
+	// fork, a disk that syncs, or a processor that others use keeps a server busy.
+	DefaultTimeout = 500 * time.Millisecond
 	// DefaultMaxPending is how many calls to one server may wait for an answer at a time, if the
 	// caller made the client with rueidis's default settings. The queue of such a client has 1,024
 	// places, and a call that finds no place waits without a deadline.

@@ -24,7 +24,7 @@ type sharedDeadline struct {
 // none is the release function of shared contexts, which are not released.
 func none() {}
 
-// Limit returns a context that ends at the call's deadline, or at the parent's deadline if that is
+// Limit returns a context that ends at the call's deadline, or the parent if its deadline is
 // earlier. The function that it returns releases the context, and must be called. The error is the
 // parent's, if the parent has ended.
 //
@@ -37,8 +37,7 @@ func (d *Deadlines) Limit(parent context.Context) (context.Context, context.Canc
 	}
 	now := time.Now()
 	if end, ok := parent.Deadline(); ok && end.Sub(now) < d.Timeout {
-		ctx, cancel := context.WithTimeout(parent, d.Timeout)
-		return ctx, cancel, nil
+		return parent, none, nil
 	}
 	for {
 		old := d.current.Load()

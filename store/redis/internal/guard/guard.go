@@ -4,6 +4,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,8 @@ type Options struct {
 
 // Server is the guard of one server. It is in one of these states:
 //
-//		          a call ends late,          many calls in a row
-//		          and many are in flight     have no answer
+//		          a call ends late,          no call is answered
+//		          and many are in flight     for some time
 //		┌──────┐ ───────────────▶ ┌─────────┐ ──────────▶ ┌──────┐ ─┐ every probeEvery
 //		│ open │                  │ crowded │             │ hung │  │ one call, the probe,
 //		└──────┘ ◀─────────────── └─────────┘ ◀────────── └──────┘ ◀┘ is sent
@@ -45,9 +46,9 @@ type Options struct {
 //	  - Crowded: decisions come faster than the server can answer them in time. Some are
 //	    sent, and the others wait for their turn; see lane. Refunds and settlements do not wait.
 //	  - Hung: calls are refused, except for a probe every probeEvery. The server hangs when the
-//	    number of calls in flight and of silent calls together exceeds Most. A node of a
-//	    cluster also hangs when hangsAt calls in a row had time for an answer and got none,
-//	    over hangsFor or longer.
+//	    number of calls in flight and of silent calls together exceeds Most, or when it has
+//	    answered nothing for hangsFor; see there. Where a breaker around the store judges the
+//	    latter, it is left to it: for all calls to a lone server but those by [Call].
 //	  - Closed, from any state: calls are refused for good.
 //
 // A silent call has ended at its deadline or was cancelled, and the server has answered no call
@@ -66,23 +67,25 @@ type Server struct {
 	silent atomic.Int64 // the silent calls
 	closed atomic.Bool
 
-	owed     atomic.Int64 // calls in a row that had time for an answer and got none
-	owedFrom atomic.Int64 // when the first of them ended, in ns since the Unix epoch
-	owedTo   atomic.Int64 // when the last of them ended
-	probe    atomic.Int64 // when the next probe may be sent
+	// All times are in ns since the Unix epoch.
+	owed      atomic.Int64 // calls in a row that got no answer
+	owedSince atomic.Int64 // when the first of them began
+	owedFrom  atomic.Int64 // when the first of them ended
+	owedTo    atomic.Int64 // when the last of them ended
+	probe     atomic.Int64 // when the next probe may be sent
 
 	failed   atomic.Bool  // the call that ended last had no answer
-	answered atomic.Int64 // the deadline of a recently answered call; see about
+	answered atomic.Int64 // when a call began that was answered recently
 
 	lane lane
 }
 
 const (
-	// A node is taken to hang when hangsAt calls in a row have got no answer, over hangsFor or
-	// longer. The second condition is there because many calls can end without an answer at once if
-	// a process or a node is only delayed for a moment.
-	hangsAt  = 128
-	hangsFor = 200 * time.Millisecond
+	// A server hangs when calls have got no answer for hangsFor, since the first of them began. Between
+	// the ends of the first and the last of them must lie hangsSpread: if this process was stopped,
+	// or got no processor, all deadlines pass at once.
+	hangsFor    = 500 * time.Millisecond
+	hangsSpread = 50 * time.Millisecond
 	// probeEvery is the time between two probes. Probes are needed because the connection may have
 	// been replaced.
 	probeEvery = 50 * time.Millisecond
@@ -99,25 +102,29 @@ func newServer(name string, options *Options) *Server {
 
 // Begin admits a call, or returns the reason for not sending it. After an admitted call, End must
 // be called.
-func (s *Server) Begin() error {
+func (s *Server) Begin() error { return s.begin(s.options.Nodes) }
+
+// begin is Begin. judges says that nobody else notices that the server hangs.
+func (s *Server) begin(judges bool) error {
 	if s.closed.Load() {
 		return ErrClosed
 	}
 	calls, silent := s.calls.Add(1), s.silent.Load()
-	full, hangs := calls+silent > s.options.Most, s.hangs()
+	full, hangs := calls+silent > s.options.Most, judges && s.hangs()
 	if !full && !hangs || calls <= s.options.Most && s.probes() {
 		return nil
 	}
 	s.calls.Add(-1)
 	if hangs {
-		return fmt.Errorf("%s has stopped answering, and is asked now and then only", s.name)
+		return fmt.Errorf("%s has stopped answering, and is asked now and then only", cmp.Or(s.name, "the server"))
 	}
 	return fmt.Errorf("%d calls have no answer yet, at most %d may wait: the server hangs or is too slow", calls-1+silent, s.options.Most)
 }
 
-// hangs reports whether the server is a node that has stopped answering.
+// hangs reports whether the server has stopped answering.
 func (s *Server) hangs() bool {
-	return s.owed.Load() >= hangsAt && s.owedTo.Load()-s.owedFrom.Load() >= int64(hangsFor)
+	to := s.owedTo.Load()
+	return s.owed.Load() > 0 && to-s.owedSince.Load() >= int64(hangsFor) && to-s.owedFrom.Load() >= int64(hangsSpread)
 }
 
 // probes reports whether it is time for a probe, and if so makes the caller's call the
@@ -155,12 +162,18 @@ func (s *Server) fail(began time.Time, err error) {
 		return
 	}
 	s.silent.Add(1)
-	if now := time.Now(); s.options.Nodes && s.name != "" && now.Sub(began) >= s.options.Timeout/4 {
-		s.owedTo.Store(now.UnixNano())
-		if s.owed.Add(1) == 1 {
-			s.owedFrom.Store(now.UnixNano())
-		}
+	if s.options.Nodes && s.name == "" {
+		return // It is not known who owes the answer.
 	}
+	now := time.Now()
+	if s.owed.Add(1) == 1 {
+		if began.IsZero() {
+			began = now
+		}
+		s.owedSince.Store(began.UnixNano())
+		s.owedFrom.Store(now.UnixNano())
+	}
+	s.owedTo.Store(now.UnixNano())
 }
 
 // Enter admits a decision as Begin does, and then waits for its turn. came is when the decision
@@ -186,30 +199,23 @@ func (s *Server) Leave(began time.Time, err error) {
 // Calls returns how many calls are in flight or wait for their turn.
 func (s *Server) Calls() int64 { return s.calls.Load() }
 
-// Unsure reports whether a call may find that its connection is gone. The client then connects
-// within the call and ignores the call's context, which takes more than a second if the server
-// hangs. Such a call must be made by [Bounded].
-func (s *Server) Unsure(ctx context.Context) bool {
-	return s.failed.Load() || s.options.Nodes && s.name == "" || about(ctx)-s.answered.Load() > int64(idleFor)
+// Unsure reports whether a call that begins at the given time may find that its connection is gone.
+// The client then connects within the call and ignores the call's context, which takes more than a
+// second if the server hangs. Such a call must be made by [Bounded].
+func (s *Server) Unsure(began time.Time) bool {
+	return s.failed.Load() || s.options.Nodes && s.name == "" || began.UnixNano()-s.answered.Load() > int64(idleFor)
 }
 
 // Heard records the outcome of a call before which Unsure was called. A refusal by the server
 // counts as a failure, which only makes the next call more careful.
-func (s *Server) Heard(ctx context.Context, err error) {
+func (s *Server) Heard(began time.Time, err error) {
+	// Writes that change little would take the cache line from other processors.
 	if failed := err != nil; s.failed.Load() != failed {
 		s.failed.Store(failed)
 	}
-	if at := about(ctx); err == nil && s.answered.Load() != at {
+	if at := began.UnixNano(); err == nil && at-s.answered.Load() > int64(time.Millisecond) {
 		s.answered.Store(at)
 	}
-}
-
-// about returns the context's deadline in ns since the Unix epoch. Unsure and Heard compare
-// deadlines instead of reading the clock, which costs less: calls that begin together share a
-// deadline.
-func about(ctx context.Context) int64 {
-	end, _ := ctx.Deadline()
-	return end.UnixNano()
 }
 
 // Close refuses all calls from now on, including those that wait. Closing the client is not enough:
@@ -219,21 +225,19 @@ func (s *Server) Close() {
 	s.lane.end()
 }
 
-// Call makes a call that does not wait for its turn. The call runs in the caller's goroutine unless
-// the connection may be gone.
-func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (T, error) {
-	if s.Unsure(ctx) {
-		value, err := Do(ctx, s, call)
-		s.Heard(ctx, err)
+// Call makes a call that does not wait for its turn, and that no breaker protects: while the server
+// hangs, it is refused. It runs in the caller's goroutine unless the connection may be gone.
+func Call[T any](ctx context.Context, s *Server, call func() (T, error)) (value T, err error) {
+	if err := s.begin(true); err != nil {
 		return value, err
 	}
-	if err := s.Begin(); err != nil {
-		var none T
-		return none, err
-	}
 	began := time.Now()
-	value, err := call()
-	s.Heard(ctx, err)
+	if s.Unsure(began) {
+		value, err = Bounded(ctx, call)
+	} else {
+		value, err = call()
+	}
+	s.Heard(began, err)
 	s.End(began, err)
 	return value, err
 }

@@ -21,12 +21,13 @@ import (
 // Until a call ends without an answer, no call waits. Then the lane costs a call one reading of the
 // clock at its beginning and one at its end.
 type lane struct {
-	timeout time.Duration // the time that a call may take
+	timeout time.Duration // the longest time that a call may take
 
 	calls   atomic.Int64 // the calls in flight
 	crowded atomic.Bool  // whether calls may have to wait
 
 	mu      sync.Mutex    // guards what follows
+	waits   time.Duration // the shortest time that a caller waits: of those who came while the server was crowded
 	most    int64         // how many calls may be in flight while the server is crowded
 	lowered time.Time     // when most was last lowered
 	silent  int64         // calls that have ended without an answer since the last answer
@@ -42,13 +43,16 @@ type lane struct {
 // leastCalls is how many calls may always be in flight.
 const leastCalls = 16
 
-// fastestFor is how long the fastest answer is remembered, in multiples of a call's timeout.
-const fastestFor = 256
+// leastWaits is how long a caller must wait at least to be taken into account.
+const leastWaits = 5 * time.Millisecond
 
-// crowdedFor is the time since the bound was last lowered, in multiples of a call's timeout, after
-// which a call that finds no other call waiting need not wait, and the server is no longer crowded.
-// The callers that crowded it may have gone long ago.
-const crowdedFor = 64
+// fastestFor is how long the fastest answer is remembered.
+const fastestFor = 4 * time.Second
+
+// crowdedFor is the time since the bound was last lowered after which a call that finds no other
+// call waiting need not wait, and the server is no longer crowded. The callers that crowded it may
+// have gone long ago.
+const crowdedFor = time.Second
 
 // waiter is a decision that waits for its turn.
 type waiter struct {
@@ -70,7 +74,7 @@ func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err 
 		l.mu.Unlock()
 		return came, ErrClosed
 	}
-	if l.crowded.Load() && l.waiting.Len() == 0 && !l.room() && came.Sub(l.lowered) > crowdedFor*l.timeout {
+	if l.crowded.Load() && l.waiting.Len() == 0 && !l.room() && came.Sub(l.lowered) > crowdedFor {
 		l.crowded.Store(false)
 	}
 	if !l.crowded.Load() || l.waiting.Len() == 0 && l.room() {
@@ -80,6 +84,7 @@ func (l *lane) enter(ctx context.Context, came time.Time) (began time.Time, err 
 	}
 	w := &waiter{turn: make(chan struct{})}
 	w.until, _ = ctx.Deadline()
+	l.waits = min(l.waits, max(w.until.Sub(came), leastWaits))
 	place := l.waiting.PushBack(w)
 	l.calm = 0
 	l.mu.Unlock()
@@ -104,7 +109,8 @@ func (l *lane) leave(began time.Time, err error) {
 	calls := l.calls.Add(-1) + 1
 	now := time.Now()
 	took := now.Sub(began)
-	if took <= l.timeout/2 && !l.crowded.Load() {
+	ended := errors.Is(err, context.DeadlineExceeded) && took >= leastWaits
+	if took <= l.timeout/2 && !ended && !l.crowded.Load() {
 		return
 	}
 	l.mu.Lock()
@@ -112,12 +118,17 @@ func (l *lane) leave(began time.Time, err error) {
 	if l.over {
 		return
 	}
-	ended := errors.Is(err, context.DeadlineExceeded)
-	if l.silent++; !ended && !errors.Is(err, context.Canceled) {
+	if l.silent++; !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		l.silent = 0
 	}
-	if err == nil && (took < l.fastest || now.Sub(l.since) > fastestFor*l.timeout) {
+	if err == nil && (took < l.fastest || now.Sub(l.since) > fastestFor) {
 		l.fastest, l.since = took, now
+	}
+	if !l.crowded.Load() {
+		l.waits = l.timeout
+		if ended {
+			l.waits = min(took, l.timeout)
+		}
 	}
 	slow := l.part(2)
 	l.took = min(took, slow)
@@ -128,7 +139,7 @@ func (l *lane) leave(began time.Time, err error) {
 		}
 		l.most, l.lowered, l.calm = leastCalls, now, 0
 		l.crowded.Store(true)
-	case late && now.Sub(l.lowered) > l.timeout/2:
+	case late && now.Sub(l.lowered) > l.waits/2:
 		l.most, l.lowered = max(leastCalls, l.most/2), now
 	case err == nil && took <= slow && l.waiting.Len() > 0:
 		// If the network has become slower, no answer is fast until the fastest one is forgotten.
@@ -144,9 +155,12 @@ func (l *lane) leave(began time.Time, err error) {
 	}
 }
 
-// part returns fastest + (timeout - fastest) / of. A call that takes longer than part(2) is slow. A
+// part returns fastest + (waits - fastest) / of. A call that takes longer than part(2) is slow. A
 // call that takes less than part(4) shows that there is room for more calls.
-func (l *lane) part(of time.Duration) time.Duration { return l.fastest + (l.timeout-l.fastest)/of }
+func (l *lane) part(of time.Duration) time.Duration {
+	fastest := min(l.fastest, l.waits)
+	return fastest + (l.waits-fastest)/of
+}
 
 // room reports whether one more call may be sent. Silent calls count, because they stay in the
 // client's queue until a later call is answered.

@@ -199,10 +199,18 @@ func (s *laneServer) round(l *laneTest, callers int, pause, lasts time.Duration)
 }
 
 // TestLaneRecovers: a server that can answer some of those who ask goes on to answer them
-// in time, whatever the others do; when it answers all again, nobody waits any more.
+// in time, whatever the others do; when it answers all again, nobody waits any more. So it is
+// when callers wait for less than a call may take.
 func TestLaneRecovers(t *testing.T) {
-	bubbletest.Test(t, func(t *testing.T) {
+	for _, timeout := range []time.Duration{laneTimeout, 30 * laneTimeout} {
+		bubbletest.Test(t, func(t *testing.T) { recovers(t, timeout) })
+	}
+}
+
+func recovers(t *testing.T, timeout time.Duration) {
+	{
 		l := newLaneTest(t)
+		l.timeout = timeout
 		s := &laneServer{each: 100 * time.Microsecond}
 		answered, failed := s.round(l, 1000, 10*time.Millisecond, time.Second/2)
 		if answered < 3000 || failed == 0 {
@@ -214,7 +222,7 @@ func TestLaneRecovers(t *testing.T) {
 		if _, failed = s.round(l, 50, 10*time.Millisecond, time.Second); l.crowded.Load() || failed != 0 {
 			t.Errorf("while there is time for all: crowded %t, %d failed", l.crowded.Load(), failed)
 		}
-	})
+	}
 }
 
 // TestLaneHiccup: a server that answers nothing for less than a deadline costs nobody his
@@ -243,7 +251,7 @@ func TestLaneHiccup(t *testing.T) {
 func TestLaneFarther(t *testing.T) {
 	for way, soon := range map[time.Duration]time.Duration{
 		laneTimeout / 3:     50 * laneTimeout,
-		laneTimeout * 3 / 4: (fastestFor + 100) * laneTimeout,
+		laneTimeout * 3 / 4: fastestFor + 100*laneTimeout,
 	} {
 		bubbletest.Test(t, func(t *testing.T) {
 			l := newLaneTest(t)
