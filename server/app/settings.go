@@ -78,7 +78,7 @@ type Settings struct {
 	// docs/redis.md, docs/postgres.md and docs/memcached.md. Empty means memory.
 	Store string
 	// StoreTimeout is the deadline of each call to a store across a network, 1ms to 1m. If zero,
-	// the store's URL gives it, or the default for the kind of store applies: 15ms for Redis.
+	// the store's URL gives it, or the default of 500ms applies.
 	StoreTimeout time.Duration
 	// OnStoreError is for rules without on_store_error. It says what happens to requests while such
 	// a store does not answer: "allow", "deny" or "local". Empty means deny.

@@ -121,7 +121,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ask := h.pool.Get().(*decide.Request)
 	q := t.asked(r)
 	q.from = r.RemoteAddr
-	h.answer(r.Context(), w, r, t, &q, ask)
+	ctx, release := r.Context(), func() {}
+	if !q.until.IsZero() {
+		ctx, release = context.WithDeadline(ctx, q.until)
+	}
+	h.answer(ctx, w, r, t, &q, ask)
+	release()
 	// Not deferred: after a panic, the request may still be referenced and must not be reused.
 	ask.Reset()
 	h.pool.Put(ask)
@@ -158,7 +163,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	v := &o.Verdict
 	if v.Delay > 0 {
-		if err := h.hold(ctx, t, q, ask, v); err != nil {
+		if err := h.hold(ctx, t, ask, v); err != nil {
 			w.WriteHeader(httplimit.StatusClientGone)
 			return nil
 		}
@@ -201,13 +206,9 @@ func (h *Handler) now() *plan {
 
 // hold waits for the delay that a leaky bucket gave an admitted request. If the delay is too long,
 // the request is denied instead. The error is the context's.
-func (h *Handler) hold(ctx context.Context, t *terms, q *question, ask *decide.Request, v *headgate.Verdict) error {
+func (h *Handler) hold(ctx context.Context, t *terms, ask *decide.Request, v *headgate.Verdict) error {
 	most := cmp.Or(t.maxDelay, h.options.MaxDelay)
-	until, known := ctx.Deadline()
-	if !q.until.IsZero() && (!known || q.until.Before(until)) {
-		until, known = q.until, true
-	}
-	if known {
+	if until, known := ctx.Deadline(); known {
 		// A quarter of the time is left for the answer to reach the proxy.
 		most = min(most, max(0, time.Until(until)*3/4))
 	}

@@ -53,7 +53,7 @@ func (t *terms) asked(r *http.Request) question {
 		q.header = t.apart(r.Header)
 	}
 	if text := first(r.Header[Timeout]); text != "" {
-		// Proxies other than Envoy may pass on a client's header. That can only shorten the hold.
+		// Proxies other than Envoy may pass on a client's header. That can only shorten the wait.
 		if ms, err := strconv.ParseUint(text, 10, 31); err == nil && ms > 0 {
 			q.until = time.Now().Add(time.Duration(ms) * time.Millisecond)
 		}
