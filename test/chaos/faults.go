@@ -30,6 +30,7 @@ func Faults(on Topology) []Fault {
 		{"killed (`kill -9`)", []Topology{Standalone}, killedAlone},
 		{"killed (`kill -9`)", []Topology{Sentinel, Cluster}, killed},
 		{"killed, and back empty before the failover has ended", []Topology{Sentinel}, killedBack},
+		{"stopped (SIGSTOP) for 0.3 s", Topologies(), pausedBriefly},
 		{"stopped (SIGSTOP)", []Topology{Standalone}, stoppedAlone},
 		{"stopped (SIGSTOP)", []Topology{Sentinel, Cluster}, stopped},
 		{"cut off from all but the callers", []Topology{Sentinel}, cutOff},
@@ -76,6 +77,16 @@ func killedBack(tr *trial) {
 	tr.place.whole()
 	// It may have admitted whatever was asked of it, and forgotten that.
 	tr.gap = max(tr.gap, tr.units())
+}
+
+// pausedBriefly: so long do a fork, a disk that syncs and a processor that others use keep a server
+// busy. Nobody takes its place.
+func pausedBriefly(tr *trial) {
+	tr.begin()
+	tr.target.Pause()
+	time.Sleep(300 * time.Millisecond)
+	tr.target.Resume()
+	tr.mended = time.Since(tr.load.start)
 }
 
 func stoppedAlone(tr *trial) {

@@ -210,3 +210,12 @@ func TestFallbackOfARestrictedUser(t *testing.T) {
 		}
 	})
 }
+
+// TestPause: a server that answers nothing for a moment costs no call its decision, with the
+// defaults.
+func TestPause(t *testing.T) {
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := stores.OpenBriskly(t, s.URL(), redis.DefaultTimeout)
+		stores.Pauses(t, store, []string{"k"}, 450*time.Millisecond, s.Pause, s.Resume)
+	})
+}

@@ -95,6 +95,7 @@ func TestCluster(t *testing.T) {
 			{"slots move under traffic", every, slotsMoveUnderTraffic},
 			{"groups are given back", one, groupsAreGivenBack},
 			{"a node hangs", one, nodeHangs},
+			{"a node pauses", one, nodePauses},
 			{"slots are down", every, slotsAreDown},
 		} {
 			if kind != servers.Valkey && !test.every && !stores.Soaking(t) {

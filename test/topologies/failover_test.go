@@ -214,6 +214,12 @@ func TestSentinelFailover(t *testing.T) {
 			old := s.Primary()
 			servers.HandOver(c.t, func() bool { return s.Primary() != old }, s.Sentinels[0], "SENTINEL", "FAILOVER", servers.MasterName)
 		}},
+		{"paused", false, func(c *callers, s *servers.Sentinel) {
+			store := stores.OpenBriskly(c.t, s.URL(), redis.DefaultTimeout)
+			defer store.Close()
+			one := s.Primary()
+			stores.Pauses(c.t, store, []string{"k"}, 450*time.Millisecond, one.Pause, one.Resume)
+		}},
 		{"gone, with nobody in its place", false, func(c *callers, s *servers.Sentinel) {
 			old, before := s.Primary(), connectionsTo(c.t, s.Sentinels)
 			old.Kill()

@@ -96,3 +96,15 @@ func hangs(t *testing.T, c *servers.Cluster) *redis.Store {
 	stores.Ended(t, "no caller is stuck in the store", stores.Waited(&all))
 	return store
 }
+
+// nodePauses: a primary that answers nothing for a moment costs no call its decision, with the
+// defaults.
+func nodePauses(t *testing.T, c *servers.Cluster) {
+	var keys []string
+	for n := range 100 {
+		keys = append(keys, strconv.Itoa(n))
+	}
+	one := c.Owner(0)
+	stores.Pauses(t, stores.OpenBriskly(t, c.URL(), redis.DefaultTimeout), keys, 450*time.Millisecond, one.Pause, one.Resume)
+	c.AwaitWhole()
+}

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/test/chaos"
 	"github.com/headgate/headgate/test/servers"
 )
@@ -33,7 +34,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-var plan = chaos.Plan{Timeout: 100 * time.Millisecond, Before: time.Second, Hold: 2 * time.Second, After: time.Second, Row: 20}
+var plan = chaos.Plan{Timeout: redis.DefaultTimeout, Before: time.Second, Hold: 2 * time.Second, After: time.Second, Row: 20}
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
