@@ -48,6 +48,7 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 		c.options = append(c.options, policy.Entries(file.entries...))
 	}
 	c.options = append(c.options,
+		policy.Behind(file.behind...),
 		policy.Ignored(file.ignore...),
 		policy.Denied(c.list("deny", file.deny)...),
 		policy.Allowed(c.list("allow", file.allow)...))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
 )
@@ -20,6 +21,7 @@ type fileText struct {
 	deny     []entry[listText]
 	ignore   []policy.Ignore
 	entries  []string // nil if the file does not say
+	behind   []string
 }
 
 // shortText is one entry of the field limits, the short form.
@@ -70,6 +72,11 @@ func policyFile() value[fileText] {
 				if into.entries = keepGood(&into.places, "entries", v); len(v) == 0 {
 					into.entries = []string{}
 				}
+			}),
+		to("behind", "the servers that read the paths of requests, such as [nginx, express], or any: what is known of them decides which paths are the same, and which are refused because they can be read in different ways", oneOrMore(spelling.Names()...),
+			func(into *fileText, n *node, v []entry[string]) {
+				into.places.keep(n.at, "behind")
+				into.behind = keepGood(&into.places, "behind", v)
 			}),
 		to("ignore", "lint warnings to silence in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),

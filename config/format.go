@@ -27,6 +27,9 @@ func Format(set *policy.Set) ([]byte, error) {
 		}
 		w.line(0, "entries: [%s]", strings.Join(names, ", "))
 	}
+	if behind := set.Behind(); len(behind) > 0 {
+		w.line(0, "behind: [%s]", strings.Join(behind, ", "))
+	}
 	w.ignore(0, set.Ignored())
 	w.subjects(set.Subjects())
 	w.list("deny", set.Denied())

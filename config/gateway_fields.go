@@ -28,7 +28,7 @@ func gatewayFile() value[gatewayfile.Settings] {
 			func(into *t, _ *node, v []entry[gatewayfile.Upstream]) { into.Upstreams = good(v) }),
 		to("routes", "the routes. Other requests are answered with 404. Without routes, every request goes to the first upstream", listOf(routeMapping(), 1, gatewayfile.MaxRoutes),
 			func(into *t, _ *node, v []entry[gatewayfile.Route]) { into.Routes = good(v) }),
-		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon). Other paths that servers read in different ways are answered with 400, and so are methods that are overridden unless ignored_overrides (in headers and queries) is there", pathForms(),
+		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon), other_bytes (that are not UTF-8, kept), cut_path_info and front_controller or kept_path_info (.php in a path), ignore_case or exact_case, ignore_slash or exact_slash (at the end), cut_extensions. Other paths that servers read in different ways are answered with 400, and so are methods that are overridden unless ignored_overrides (in headers and queries) is there. This takes precedence over behind in the policy", pathForms(),
 			func(into *t, _ *node, v httplimit.PathForm) { into.Paths = v }),
 		to("identity", "where a request's descriptor entries come from", identityMapping(),
 			func(into *t, _ *node, v gatewayfile.Identity) { into.Identity = v }),

@@ -225,7 +225,7 @@ func TestGatewayDocs(t *testing.T) {
 	blocks := strings.Split(string(text), "```yaml\n")
 	for _, block := range blocks[1:] {
 		block, _, _ = strings.Cut(block, "```")
-		if strings.HasPrefix(block, "rules:") {
+		if strings.HasPrefix(block, "rules:") || strings.HasPrefix(block, "behind:") {
 			_, err = Parse(page, []byte(block))
 		} else {
 			_, err = ParseGateway(page, []byte(block))

@@ -43,6 +43,20 @@ func perValue() value[[]entry[policy.Part]] {
 	}}
 }
 
+// oneOrMore is a list of words, or one of them.
+func oneOrMore(words ...string) value[[]entry[string]] {
+	one := oneOf(words...)
+	several := listOf(one, 1, len(words))
+	s := schema{"anyOf": []schema{one.schema, several.schema}}
+	return value[[]entry[string]]{s, func(r *reader, name string, n *node) ([]entry[string], bool) {
+		if n.kind == list {
+			return several.read(r, name, n)
+		}
+		word, ok := one.read(r, name, n)
+		return []entry[string]{{value: word, at: n.at, good: ok}}, ok
+	}}
+}
+
 func zoneText() value[*time.Location] {
 	return plainText(schema{"minLength": 1}, headgate.LoadLocation)
 }

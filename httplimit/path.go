@@ -9,7 +9,7 @@ import (
 
 // PathForm is a form of paths that servers read in different ways, together with one way to read
 // it; see [Paths].
-type PathForm uint8
+type PathForm uint16
 
 // The ways to read such forms.
 const (
@@ -29,6 +29,24 @@ const (
 	// KeptParameters says that ; is a character like any other. It excludes
 	// CutParameters.
 	KeptParameters = PathForm(spelling.KeptParameters)
+	// OtherBytes says that bytes that are not UTF-8, such as %FF, are kept as they are, or refused.
+	OtherBytes = PathForm(spelling.OtherBytes)
+	// CutPathInfo says that /login.php/x is /login.php, as in PHP.
+	CutPathInfo = PathForm(spelling.CutPathInfo)
+	// FrontController says that /index.php/login is /login, as in frameworks for PHP.
+	FrontController = PathForm(spelling.FrontController)
+	// KeptPathInfo says that .php is text like any other. It excludes the two above.
+	KeptPathInfo = PathForm(spelling.KeptPathInfo)
+	// IgnoreCase says that /Login is the same as /login.
+	IgnoreCase = PathForm(spelling.IgnoreCase)
+	// ExactCase says that it is not. It excludes IgnoreCase.
+	ExactCase = PathForm(spelling.ExactCase)
+	// IgnoreSlash says that /login/ is the same as /login.
+	IgnoreSlash = PathForm(spelling.IgnoreSlash)
+	// ExactSlash says that it is not. It excludes IgnoreSlash.
+	ExactSlash = PathForm(spelling.ExactSlash)
+	// CutExtensions says that /login.json is the same as /login, as in Rails.
+	CutExtensions = PathForm(spelling.CutExtensions)
 )
 
 // Paths says that another server than this program's router reads the paths of requests, such as

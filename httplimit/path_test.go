@@ -41,8 +41,9 @@ func protecting(t testing.TB, entry, before string) Option {
 	t.Helper()
 	var rules []policy.Rule
 	for name, c := range map[string]policy.Condition{
-		"token": policy.Equal(entry, before+"/v1/token"),
-		"admin": policy.Prefix(entry, before+"/admin/"),
+		"token":  policy.Equal(entry, before+"/v1/token"),
+		"admin":  {Entry: entry, Equals: []string{before + "/admin"}, Prefixes: []string{before + "/admin/"}},
+		"script": policy.Equal(entry, before+"/script.php"),
 	} {
 		rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, headgate.PerHour(headgate.MaxCount)), Match: []policy.Condition{c}})
 	}
@@ -59,6 +60,7 @@ func attackedBy(t testing.TB, forms ...PathForm) (all []*attacked) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/token", http.NotFound)
 	mux.HandleFunc("/admin/", http.NotFound)
+	mux.HandleFunc("/script.php", http.NotFound)
 	for _, f := range forms {
 		for _, opts := range [][]Option{
 			{protecting(t, "path", "")},
@@ -178,7 +180,7 @@ func TestWhenPathsAreRefused(t *testing.T) {
 			t.Errorf("%s: %s is answered with %d %s, want %d", tt.name, tt.target, w.Code, w.Body, tt.code)
 		}
 	}
-	if _, err := New(newClock().store(), byPath, Paths(CutParameters, KeptParameters)); err == nil || !strings.Contains(err.Error(), "cut_parameters or kept_parameters") {
+	if _, err := New(newClock().store(), byPath, Paths(CutParameters, KeptParameters)); err == nil || !strings.Contains(err.Error(), "cut_parameters and kept_parameters exclude") {
 		t.Errorf("parameters that are cut and kept are %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 type options struct {
@@ -18,6 +20,7 @@ type options struct {
 	allow, deny []ListEntry
 	ignore      []Ignore
 	declared    []string
+	behind      []string
 }
 
 // Option changes how [New] makes a set.
@@ -88,8 +91,23 @@ func Ignored(ignore ...Ignore) Option {
 	return func(o *options) { o.ignore = append(o.ignore, ignore...) }
 }
 
+// Behind names the servers that read the paths of requests behind a door, such as "express", or
+// "any"; docs/gateway.md lists them. The doors that read paths count those that these servers take
+// for one as one, and refuse those that they may read in different ways.
+func Behind(servers ...string) Option {
+	return func(o *options) { o.behind = append(o.behind, servers...) }
+}
+
+// Behind returns the servers of [Behind], in the order given.
+func (s *Set) Behind() []string { return slices.Clone(s.options.behind) }
+
 func (o *options) check() []Mistake {
 	var mistakes []Mistake
+	for i, name := range o.behind {
+		if _, problem := spelling.Behind(name); problem != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("behind.%d", i), Text: problem})
+		}
+	}
 	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
 		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
 	}

@@ -4,9 +4,9 @@
 //
 // # Basics
 //
-//	names, problems := routes.New(set)
+//	names, problems := routes.New(set, 0)
 //	...
-//	path, wrong := spelling.Read(r.URL.EscapedPath(), 0)
+//	path, wrong := spelling.Read(r.URL.EscapedPath(), names.Forms())
 //	...
 //	route, wrong := names.Find(r, &path) // "GET /items/{id}", if a rule has match: { route: "GET /items/{id}" }
 //

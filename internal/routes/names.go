@@ -28,10 +28,14 @@ type Names struct {
 }
 
 // New returns the names for a policy with the patterns in others besides its own.
-// The problems are those of routes that are no patterns or cannot be told from
-// each other; rules that name them do not bind.
-func New(set *policy.Set, others ...string) (n *Names, problems []string) {
-	n = new(Names)
+// Said is what the servers behind do with paths, as far as it is not known from the servers
+// that the policy names. The problems are those of routes that
+// are no patterns or cannot be told from each other, and of routes and paths that no
+// request is read as; rules that name them do not bind.
+func New(set *policy.Set, said spelling.Forms, others ...string) (n *Names, problems []string) {
+	known, _ := spelling.Behind(set.Behind()...)
+	forms := said.Or(known)
+	n = &Names{table: Table{Forms: forms}}
 	have := make(map[string]bool)
 	add := func(pattern, who string) {
 		if have[pattern] {
@@ -47,10 +51,11 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 		add(pattern, "the server")
 	}
 	n.more = false
+	named := routesOf(set)
+	problems = append(problems, unread(named.paths, forms)...)
 	if !slices.Contains(set.Entries(), entry) {
 		return n, problems
 	}
-	named := routesOf(set)
 	for _, v := range named.values {
 		if strings.Contains(v.text, "/") {
 			add(v.text, v.who)
@@ -62,7 +67,11 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 		if method, ok := strings.CutSuffix(pattern, " "); ok && method != "" && !strings.ContainsAny(method, " /") {
 			pattern += "/"
 		}
-		switch {
+		slash := max(0, strings.IndexByte(pattern, '/'))
+		switch read := forms.Prefix(pattern[slash:]); {
+		case read != pattern[slash:]:
+			problems = append(problems, fmt.Sprintf("%s: the route %s", v.who, sameTo(pattern+"*", pattern[:slash]+read+"*")))
+			continue
 		case have[pattern] || slices.Contains(n.prefixes, v.text):
 			continue
 		case strings.Contains(pattern, "{") && strings.HasSuffix(pattern, "/"):
@@ -79,6 +88,9 @@ func New(set *policy.Set, others ...string) (n *Names, problems []string) {
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
 	return n, problems
 }
+
+// Forms are what the servers behind do with paths.
+func (n *Names) Forms() spelling.Forms { return n.table.Forms }
 
 // More reports whether the policy names routes besides those in others.
 func (n *Names) More() bool { return n.more }
@@ -102,6 +114,9 @@ func (n *Names) Of(r *http.Request, p *spelling.Path) string {
 		// What begins like this satisfies the rules that ask for the beginning, and
 		// there are as many of them as the policy has.
 		text := r.Method + " " + p.Text
+		if n.table.Forms&spelling.IgnoreSlash != 0 {
+			text = strings.TrimSuffix(text, "/") + "/"
+		}
 		for _, p := range n.prefixes {
 			if strings.HasPrefix(text, p) {
 				return p + "*"
@@ -114,13 +129,48 @@ func (n *Names) Of(r *http.Request, p *spelling.Path) string {
 // named is a route in a policy, and whose it is.
 type named struct{ text, who string }
 
-// routesIn are the routes that a policy names.
-type routesIn struct{ values, prefixes []named }
+// routesIn are the routes that a policy names, and its conditions on paths.
+type routesIn struct {
+	values, prefixes []named
+	paths            []paths
+}
+
+// paths is a condition on the path, and whose it is.
+type paths struct {
+	*policy.Condition
+	who string
+}
+
+// unread returns the problems of conditions on paths that no request is read as.
+func unread(conditions []paths, forms spelling.Forms) (problems []string) {
+	for _, c := range conditions {
+		add := func(text string) { problems = append(problems, fmt.Sprintf("%s: the path %s", c.who, text)) }
+		for _, path := range c.Equals {
+			if read := forms.Pattern(path); read != path {
+				add(sameTo(path, read))
+			} else if read := forms.Same(path); read != path {
+				add(sameTo(path, read))
+			}
+		}
+		for _, path := range c.Prefixes {
+			short := strings.TrimSuffix(path, "/")
+			if read := forms.Prefix(path); read != path {
+				add(sameTo(path+"*", read+"*"))
+			} else if forms&spelling.IgnoreSlash != 0 && short != path && short != "" && !slices.Contains(c.Equals, short) {
+				add(fmt.Sprintf("%q is without %q, for which the servers behind take %q; write [%s, %s*]", path+"*", short, path, short, path))
+			}
+		}
+	}
+	return problems
+}
 
 // routesOf returns the routes that the policy's rules, lists and table name.
 func routesOf(set *policy.Set) (in routesIn) {
 	conditions := func(all []policy.Condition, who string) {
 		for i := range all {
+			if all[i].Entry == "path" {
+				in.paths = append(in.paths, paths{&all[i], who})
+			}
 			if all[i].Entry != entry {
 				continue
 			}

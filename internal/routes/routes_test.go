@@ -46,7 +46,7 @@ func everywhere(t *testing.T) *policy.Set {
 
 func TestOf(t *testing.T) {
 	t.Parallel()
-	n, problems := New(everywhere(t), "GET /given/{id}")
+	n, problems := New(everywhere(t), 0, "GET /given/{id}")
 	if problems != nil || !n.More() {
 		t.Fatalf("problems %q, more %v", problems, n.More())
 	}
@@ -97,7 +97,7 @@ func TestBeginningsBesidePatterns(t *testing.T) {
 	n, problems := New(newSet(t, []policy.Rule{
 		rule("any", policy.Equal("route", "/any")),
 		rule("below", policy.Prefix("route", "PATCH ", "GET /v", "GET /v9", "PATCH /own/")),
-	}))
+	}), 0)
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -118,7 +118,7 @@ func TestBeginningsBesidePatterns(t *testing.T) {
 
 func TestWithoutRoutes(t *testing.T) {
 	t.Parallel()
-	n, problems := New(newSet(t, []policy.Rule{rule("other", policy.Equal("path", "/other"))}))
+	n, problems := New(newSet(t, []policy.Rule{rule("other", policy.Equal("path", "/other"))}), 0)
 	if got := n.Of(&http.Request{Method: "GET", URL: &url.URL{Path: "/"}}, &spelling.Path{Text: "/"}); got != Unmatched || problems != nil || n.More() {
 		t.Errorf("%q, problems %q, more %v", got, problems, n.More())
 	}
@@ -130,7 +130,7 @@ func TestProblems(t *testing.T) {
 		rule("a", policy.Equal("route", "GET /{", "GET /a/{x}", "GET /a/{y}")),
 		rule("b", policy.Equal("route", "GET /b/{x}/c"), policy.Prefix("route", "GET /{z}/y/")),
 	})
-	n, problems := New(set)
+	n, problems := New(set, 0)
 	all := strings.Join(problems, "\n")
 	for _, want := range []string{`rule "a": the route "GET /{" is no pattern such as GET /items/{id}: `, `rule "a": the route "GET /a/{y}" conflicts with "GET /a/{x}"`, `rule "b": the route "GET /{z}/y/" conflicts with "GET /b/{x}/c"`} {
 		if !strings.Contains(all, want) {
@@ -160,7 +160,7 @@ func TestPatternsAsWritten(t *testing.T) {
 
 func TestTwoReadings(t *testing.T) {
 	t.Parallel()
-	n, problems := New(newSet(t, []policy.Rule{rule("a", policy.Equal("route", "/items/{id}", "/items/special", "/token"))}))
+	n, problems := New(newSet(t, []policy.Rule{rule("a", policy.Equal("route", "/items/{id}", "/items/special", "/token"))}), 0)
 	if problems != nil {
 		t.Fatal(problems)
 	}

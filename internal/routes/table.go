@@ -12,6 +12,10 @@ import (
 // Table finds the pattern of a request among those that were added. The zero Table
 // has none. It is safe for concurrent use once no more are added.
 type Table struct {
+	// Forms are what the servers behind do with paths. It must not change once a pattern was
+	// added.
+	Forms spelling.Forms
+
 	mux      *http.ServeMux
 	patterns []string
 	// written has those whose host is written in another way, by how they were registered.
@@ -23,6 +27,11 @@ type Table struct {
 func (t *Table) Add(pattern string) (problem string) {
 	if t.mux == nil {
 		t.mux = http.NewServeMux()
+	}
+	if slash := strings.IndexByte(pattern, '/'); slash >= 0 {
+		if read := t.Forms.Pattern(pattern[slash:]); read != pattern[slash:] {
+			return sameTo(pattern, pattern[:slash]+read)
+		}
 	}
 	plain := plainHost(pattern)
 	if problem = register(t.mux, plain); problem == "" {
@@ -47,6 +56,11 @@ func (t *Table) Add(pattern string) (problem string) {
 		return fmt.Sprintf("%q conflicts with %q: some requests match both, and neither of them is the more specific one", pattern, other)
 	}
 	return fmt.Sprintf("%q conflicts with another pattern: %s", pattern, problem)
+}
+
+// sameTo is the problem of a path that the servers behind take for another one.
+func sameTo(written, read string) string {
+	return fmt.Sprintf("%q is the same as %q to the servers behind, and requests are read as that; write that, once", written, read)
 }
 
 // register registers a pattern for nothing but being found.

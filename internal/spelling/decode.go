@@ -1,6 +1,9 @@
 package spelling
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // decoded is a segment without its escapes.
 type decoded struct {
@@ -23,7 +26,7 @@ func (d *decoded) index(at int) int {
 
 // decode decodes the escapes of a segment, once. It refuses what no server should be
 // sent, and what servers do not decode alike.
-func decode(raw string, at int) (d decoded, err *Error) {
+func decode(raw string, at int, forms Forms) (d decoded, err *Error) {
 	text := make([]byte, 0, len(raw))
 	d.at = make([]int, 0, len(raw))
 	for i := 0; i < len(raw); i++ {
@@ -51,7 +54,22 @@ func decode(raw string, at int) (d decoded, err *Error) {
 	if i := overlong(d.text); i >= 0 {
 		return d, &Error{Overlong, d.from(i)}
 	}
+	if i := notUTF8(d.text); i >= 0 && forms&OtherBytes == 0 {
+		return d, &Error{Bytes, d.from(i)}
+	}
 	return d, nil
+}
+
+// notUTF8 is where the first byte stands that is not UTF-8; -1 if all are.
+func notUTF8(text string) int {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return -1
 }
 
 // escapeIn is where the first escape in a text begins; -1 if there is none.
@@ -75,7 +93,7 @@ func unhex(c byte) byte {
 
 // overlong is where a text writes a character with more bytes than it needs, which some
 // decoders take for that character; -1 if it does not. Old decoders know forms of five and
-// six bytes, too. Other bytes that are not UTF-8 may be another encoding's.
+// six bytes, too.
 func overlong(text string) int {
 	for i := range len(text) - 1 {
 		next := text[i+1]

@@ -13,10 +13,11 @@
 //	p, err := spelling.Read("/x/%2e%2e/admin", 0)  // err: a dot segment at byte 4
 //
 // [Forms] are what one's own servers are known to do. They make paths readable that
-// would be refused without.
+// would be refused without, and paths the same that the servers take for the same.
+// [Behind] returns them for servers by their names.
 //
 // # Caveats
 //
-// Two differences are left, as no path is safe from them: servers that take "/Login" or
-// "/login/" for "/login". They must be named in the rules.
+// No path shows whether servers take "/Login" or "/login/" for "/login". Without Forms that
+// say so, they are different paths.
 package spelling

@@ -30,6 +30,11 @@ const (
 	// Parameters is a ; by which a path is of one route with what follows it and of
 	// another without; see [CutParameters] and [KeptParameters].
 	Parameters
+	// Bytes are bytes that are not UTF-8; see [OtherBytes].
+	Bytes
+	// PathInfo is what follows .php, or another extension of PHP; see [CutPathInfo],
+	// [FrontController] and [KeptPathInfo].
+	PathInfo
 )
 
 var reasons = [...]string{
@@ -44,6 +49,8 @@ var reasons = [...]string{
 	Double:     "a character that is encoded twice",
 	Leading:    "a second slash",
 	Parameters: `parameters, behind ";"`,
+	Bytes:      "a byte that is not UTF-8",
+	PathInfo:   `the name of a PHP script, with more behind it`,
 }
 
 // String says it in a few words.

@@ -8,7 +8,8 @@ import (
 // Path is a path as all servers read it that do what the [Forms] say.
 type Path struct {
 	// Text is the path with everything decoded but slashes and backslashes, and with
-	// one slash in place of several.
+	// one slash in place of several. Of paths that the servers take for one, it is the
+	// one that [Forms.Same] returns.
 	Text string
 	// Kept is the reading with the parameters of the last segment, where Text is
 	// without them and nothing is known about what the servers do; nil if there is
@@ -73,7 +74,7 @@ func Read(raw string, forms Forms) (Path, *Error) {
 	case raw[0] != '/':
 		return Path{}, &Error{NoPath, 1}
 	case plain(raw):
-		return Path{Text: raw}, nil
+		return Path{Text: forms.Same(raw)}, nil
 	case forms&LeadingSlashes == 0 && strings.HasPrefix(raw, "//"):
 		return Path{}, &Error{Leading, 2}
 	}
@@ -91,7 +92,7 @@ func Read(raw string, forms Forms) (Path, *Error) {
 		}
 		start = end + 1
 	}
-	return r.path(), nil
+	return r.path()
 }
 
 // plain reports whether a path is made of nothing but what every server leaves as it is.
@@ -102,6 +103,10 @@ func plain(raw string) bool {
 		case c == '/':
 			// No empty segment and no dot segment ends or begins here.
 			if i+1 < len(raw) && (raw[i+1] == '/' || raw[i+1] == '.') {
+				return false
+			}
+		case c == '.':
+			if _, _, script := cutScript(raw[i:]); script {
 				return false
 			}
 		case strings.IndexByte("-_.~!$&'()*+,=:@", c) < 0:
@@ -117,6 +122,7 @@ type reader struct {
 	// names are the segments, without parameters unless those are kept; whole is
 	// the last one with them, if it has any and it is not known what they are.
 	names []string
+	ats   []int // where in the path each begins, counted from 1
 	whole string
 	at    int  // where those begin, counted from 1
 	slash bool // the last one is empty
@@ -129,7 +135,7 @@ func (r *reader) segment(raw string, at int, last bool) *Error {
 		r.slash = last // one in the middle is as if it were not there
 		return nil
 	}
-	name, err := decode(raw, at)
+	name, err := decode(raw, at, r.forms)
 	if err != nil {
 		return err
 	}
@@ -170,28 +176,83 @@ func (r *reader) segment(raw string, at int, last bool) *Error {
 		r.slash = true
 		return nil
 	}
-	r.names = append(r.names, text)
+	r.names, r.ats = append(r.names, text), append(r.ats, at+1)
 	return nil
 }
 
 // path is what the segments are together.
-func (r *reader) path() Path {
-	p := join(r.names, r.slash)
+func (r *reader) path() (Path, *Error) {
+	read := len(r.names)
+	if err := r.scripts(); err != nil {
+		return Path{}, err
+	}
+	p := r.join(r.names, r.slash)
 	p.Cut = r.cut
 	if r.whole != "" {
+		if _, rest, script := cutScript(r.whole); script && rest != "" && r.forms&KeptPathInfo == 0 || len(r.names) != read {
+			return Path{}, &Error{Parameters, r.at}
+		}
 		names := r.names
 		if !r.slash {
 			names = names[:len(names)-1]
 		}
-		kept := join(append(names[:len(names):len(names)], r.whole), false)
+		kept := r.join(append(names[:len(names):len(names)], r.whole), false)
 		p.Kept, p.At = &kept, r.at
 	}
-	return p
+	return p, nil
+}
+
+// scripts cuts off what the servers do where a segment is a script of PHP.
+func (r *reader) scripts() *Error {
+	if r.forms&KeptPathInfo != 0 {
+		return nil
+	}
+	front := r.forms&FrontController != 0
+	for i := 0; i < len(r.names); i++ {
+		name, rest, script := cutScript(r.names[i])
+		end := rest == "" && i == len(r.names)-1 && !r.slash
+		switch {
+		case !script:
+		case front && i == 0 && name == frontController:
+			front = false
+			if r.names[0] = rest; rest == "" {
+				r.names, r.ats = r.names[1:], r.ats[1:]
+			}
+			i--
+		case end:
+		case r.forms&FrontController != 0 && name == frontController:
+			return &Error{PathInfo, r.ats[i]} // Another one than that at the start.
+		case r.forms&CutPathInfo != 0 && rest == "" && strings.HasSuffix(name, ".php"):
+			r.names, r.ats, r.slash = r.names[:i+1], r.ats[:i+1], false
+		default:
+			return &Error{PathInfo, r.ats[i]}
+		}
+	}
+	return nil
+}
+
+// frontController is the script that all others are behind.
+const frontController = "index.php"
+
+// cutScript cuts a segment behind the name of a script of PHP, if it begins with one.
+func cutScript(segment string) (name, rest string, script bool) {
+	for i := 0; i+4 <= len(segment); i++ {
+		if segment[i] != '.' {
+			continue
+		}
+		for _, extension := range []string{".phtml", ".phar", ".php"} {
+			if end := i + len(extension); end <= len(segment) && strings.EqualFold(segment[i:end], extension) {
+				return segment[:end], segment[end:], true
+			}
+		}
+	}
+	return segment, "", false
 }
 
 // join makes a path of decoded segments.
-func join(names []string, slash bool) Path {
+func (r *reader) join(names []string, slash bool) Path {
 	var text, decoded, escaped strings.Builder
+	names, slash = r.forms.same(names, slash)
 	for _, name := range names {
 		for _, b := range []*strings.Builder{&text, &decoded, &escaped} {
 			b.WriteByte('/')

@@ -15,6 +15,7 @@ const (
 	leading = spelling.LeadingSlashes
 	cut     = spelling.CutParameters
 	kept    = spelling.KeptParameters
+	php     = spelling.CutPathInfo | spelling.FrontController
 )
 
 func TestRead(t *testing.T) {
@@ -36,7 +37,7 @@ func TestRead(t *testing.T) {
 		{"/100%25", 0, "/100%", ""},
 		{"/100%25zz", 0, "/100%zz", ""},
 		{"/a%23b%3Fc", 0, "/a#b?c", ""},
-		{"/caf%E9", 0, "/caf\xe9", ""}, // Latin-1
+		{"/caf%E9", spelling.OtherBytes, "/caf\xe9", ""}, // Latin-1
 		{"/a//b", 0, "/a/b", ""},
 		{"/a///b//", 0, "/a/b/", ""},
 		{"/a[0]", 0, "/a[0]", ""},
@@ -59,6 +60,30 @@ func TestRead(t *testing.T) {
 		{"/%2F", double | encoded, "/%2F", ""},
 		{"//a", leading, "/a", ""},
 		{"///", leading, "/", ""},
+		{"/login.php", 0, "/login.php", ""},
+		{"/a.photo/x", 0, "/a.photo/x", ""},
+		{"/login.php/x", spelling.KeptPathInfo, "/login.php/x", ""},
+		{"/login.php/x/y/", spelling.CutPathInfo, "/login.php", ""},
+		{"/login%2ephp/x", spelling.CutPathInfo, "/login.php", ""},
+		{"/sub/login.php//x", spelling.CutPathInfo, "/sub/login.php", ""},
+		{"/index.php", spelling.FrontController, "/", ""},
+		{"/index.php/", spelling.FrontController, "/", ""},
+		{"/index.php/login", spelling.FrontController, "/login", ""},
+		{"/index.phplogin", spelling.FrontController, "/login", ""},
+		{"/index%2ephp/login/", spelling.FrontController, "/login/", ""},
+		{"/index.php/login.php/x", php, "/login.php", ""},
+		{"/index.php", spelling.CutPathInfo, "/index.php", ""},
+		{"/Login/A", spelling.IgnoreCase, "/login/a", ""},
+		{"/%4Cogin/%C3%89", spelling.IgnoreCase, "/login/é", ""},
+		{"/\u212a\u03a3", spelling.IgnoreCase, "/\u212aσ", ""},
+		{"/login/", spelling.IgnoreSlash, "/login", ""},
+		{"/", spelling.IgnoreSlash, "/", ""},
+		{"/%6cogin//", spelling.IgnoreSlash, "/login", ""},
+		{"/login/;x", spelling.IgnoreSlash | cut, "/login", ""},
+		{"/login.json", spelling.CutExtensions, "/login", ""},
+		{"/login.a%2eb", spelling.CutExtensions, "/login", ""},
+		{"/.env", spelling.CutExtensions, "/.env", ""},
+		{"/v1.2/log%69n.json/", alike, "/v1.2/login", ""},
 	} {
 		p, err := spelling.Read(tt.raw, tt.forms)
 		whole := ""
@@ -120,6 +145,24 @@ func TestReadRefuses(t *testing.T) {
 		{"/%f0%80%80%af", 0, spelling.Overlong, 2},
 		{"/a/%f8%80%80%80%ae", 0, spelling.Overlong, 4},
 		{"/%fc%80%80%80%80%af", 0, spelling.Overlong, 2},
+		{"/%c0%ae", spelling.OtherBytes, spelling.Overlong, 2},
+		{"/caf%E9", 0, spelling.Bytes, 5},
+		{"/login%FF", 0, spelling.Bytes, 7},
+		{"/l\x80ogin/x", 0, spelling.Bytes, 3},
+		{"/a/%ed%a0%80", 0, spelling.Bytes, 4},
+		{"/login%C3", 0, spelling.Bytes, 7},
+		{"/login.php/x", 0, spelling.PathInfo, 2},
+		{"/a/login.php/", 0, spelling.PathInfo, 4},
+		{"/index.phplogin", spelling.CutPathInfo, spelling.PathInfo, 2},
+		{"/login.php5", php, spelling.PathInfo, 2},
+		{"/login.PHP/x", php, spelling.PathInfo, 2},
+		{"/a.phtml/x", php, spelling.PathInfo, 2},
+		{"/sub/index.php/login", spelling.FrontController, spelling.PathInfo, 6},
+		{"/index.php/index.php/login", spelling.FrontController, spelling.PathInfo, 12},
+		{"/index.php/index.php/login", php, spelling.PathInfo, 12},
+		{"/sub/index.php/login", php, spelling.PathInfo, 6},
+		{"/login.php;x/y", spelling.CutPathInfo | kept, spelling.PathInfo, 2},
+		{"/index.php/login;x", spelling.FrontController, spelling.Parameters, 17},
 	} {
 		p, err := spelling.Read(tt.raw, tt.forms)
 		if err == nil || err.Reason != tt.reason || err.At != tt.at {
@@ -146,12 +189,12 @@ func TestForms(t *testing.T) {
 	if want := encoded | double | leading | cut; f != want || problem != "" {
 		t.Errorf("%b %s, want %b", f, problem, want)
 	}
-	for _, list := range [][]string{{"tomcat"}, {""}, {"cut_parameters", "kept_parameters"}} {
+	for _, list := range [][]string{{"tomcat"}, {""}, {"cut_parameters", "kept_parameters"}, {"front_controller", "kept_path_info"}, {"exact_case", "ignore_case"}} {
 		if _, problem := spelling.ParseForms(list); problem == "" {
 			t.Errorf("%q is no mistake", list)
 		}
 	}
-	if spelling.Forms(1<<7).Problem() == "" {
+	if spelling.Forms(1<<15).Problem() == "" {
 		t.Error("what nobody knows is no mistake")
 	}
 }
@@ -159,7 +202,8 @@ func TestForms(t *testing.T) {
 // someForms are none, each of them alone, and as many as may be said together. What is in
 // between, the fuzz test tries.
 func someForms() []spelling.Forms {
-	return []spelling.Forms{0, encoded, double, leading, cut, kept, encoded | double | leading | cut, encoded | double | leading | kept}
+	return []spelling.Forms{0, encoded, double, leading, cut, kept, encoded | double | leading | cut, encoded | double | leading | kept,
+		spelling.OtherBytes, php, spelling.KeptPathInfo, alike, php | alike | kept | double}
 }
 
 // oneReading says how a path that is read could be taken for one that is protected, and
@@ -171,6 +215,9 @@ func oneReading(raw string, forms spelling.Forms) string {
 		return ""
 	}
 	as := []string{spellingtest.Protected(p.Text)}
+	if forms&spelling.CutExtensions != 0 && p.Text == "/script" {
+		as = append(as, "script") // Rules name it so.
+	}
 	if p.Kept != nil {
 		as = append(as, spellingtest.Protected(p.Kept.Text))
 	}
@@ -203,9 +250,9 @@ func TestOneReading(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	for _, raw := range []string{"/v1/token", "/v1/token;%2f..%2f..%2fx", "/admin/x/../../y", "//x/v1/token", "/%2561dmin/%25zz", "/v1/token#x", "/caf%C3%A9;a", "/%c0%ae/"} {
-		f.Add(raw, uint8(0))
+		f.Add(raw, uint16(0))
 	}
-	f.Fuzz(func(t *testing.T, raw string, bits uint8) {
+	f.Fuzz(func(t *testing.T, raw string, bits uint16) {
 		forms := spelling.Forms(bits)
 		if len(raw) > 64 || forms.Problem() != "" {
 			return

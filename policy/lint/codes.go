@@ -66,6 +66,8 @@ const (
 	// DefaultBucket marks a limit with a long period that is a token bucket only because its
 	// algorithm is not given.
 	DefaultBucket = "HG023"
+	// Behind marks a rule for a script of PHP in a policy that does not say that PHP is behind.
+	Behind = "HG024"
 )
 
 // Code is a kind of warning.
@@ -201,6 +203,11 @@ func Codes() []Code {
 			DefaultBucket, "A limit for a long period is a token bucket only because nothing names its algorithm.",
 			"A token bucket admits nearly twice its count in the first period: `5 per 15m` admits nine requests in the first 15 minutes. The warning is about limits for more than a minute without a burst.",
 			"write `algorithm: sliding_window` if the number is a promise, or `algorithm: token_bucket` if a bucket is meant.",
+		},
+		{
+			Behind, "A rule is for a script of PHP, and the policy does not say that PHP is behind.",
+			"PHP serves `/login.php/x` as `/login.php`. Unless the policy says so, the doors that read paths refuse such requests.",
+			"write [`behind: php`](../gateway.md#what-is-behind), or silence the warning if the doors' `paths` say what is done.",
 		},
 	}
 }

@@ -12,7 +12,7 @@
 //
 // Most checks look at one thing: the limits of a rule (limits.go), the rest of a rule (rule.go,
 // inprogress.go), the lists and the table of subjects (clients.go), the names of entries
-// (entries.go), and which rules replace each other in a circle (circles.go).
+// (entries.go), what serves the routes (behind.go), and which rules replace each other in a circle (circles.go).
 //
 // Four checks compare rules with each other and with the lists (compare.go). With ten thousand
 // rules, comparing each with all others would take too long. So lists of conditions are grouped by
@@ -80,6 +80,7 @@ func All(s *policy.Set) []Warning {
 	l.lists()
 	l.subjects()
 	l.misspelt()
+	l.behind()
 	for i := range l.rules {
 		l.rule(&l.rules[i])
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/internal/routes"
+	"github.com/headgate/headgate/internal/spelling"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -88,7 +90,7 @@ type Handler struct {
 // plan is what the handler derives from one version of the policy. It is immutable.
 type plan struct {
 	policy decide.Policy
-	names  *routes.Names
+	names  byForms
 	needed map[string]bool // the entries that the policy uses
 	// readsPaths says that the path matters, for the entry "path" or "route"; needsPath that the
 	// policy uses the entry "path"; and readsMethods that the method matters.
@@ -184,24 +186,49 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 
 // now returns the plan for the policy in force, and makes it anew after a change of the policy.
 func (h *Handler) now() *plan {
-	policy, old := h.decider.Policy(), h.plan.Load()
-	if old != nil && old.policy == policy {
+	now, old := h.decider.Policy(), h.plan.Load()
+	if old != nil && old.policy == now {
 		return old
 	}
-	p := &plan{policy: policy, needed: make(map[string]bool)}
-	for _, name := range policy.Entries() {
+	p := &plan{policy: now, needed: make(map[string]bool)}
+	for _, name := range now.Entries() {
 		p.needed[name] = true
 	}
 	p.needsPath = p.needed["path"]
 	p.readsPaths = p.needsPath || p.needed["route"]
 	p.readsMethods = p.readsPaths || p.needed["method"]
-	var problems []string
-	if p.names, problems = routes.New(policy.Set); h.plan.CompareAndSwap(old, p) {
-		for _, problem := range problems {
-			h.options.Logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("at", h.at), slog.String("problem", problem))
-		}
+	p.names.bad = func(problem string) {
+		h.options.Logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("at", h.at), slog.String("problem", problem))
 	}
+	h.plan.CompareAndSwap(old, p)
 	return p
+}
+
+// byForms finds the routes of a policy, for each list of forms that proxies give. It is safe for
+// concurrent use.
+type byForms struct {
+	bad   func(problem string)
+	all   sync.Map // of *routes.Names, by forms
+	count atomic.Int64
+}
+
+// of returns the names for what a proxy says of its application.
+func (b *byForms) of(set *policy.Set, said spelling.Forms) *routes.Names {
+	if n, ok := b.all.Load(said); ok {
+		return n.(*routes.Names)
+	}
+	n, problems := routes.New(set, said)
+	if b.count.Load() > maxKnown {
+		return n
+	}
+	if other, there := b.all.LoadOrStore(said, n); there {
+		return other.(*routes.Names)
+	}
+	b.count.Add(1)
+	for _, problem := range problems {
+		b.bad(problem)
+	}
+	return n
 }
 
 // hold waits for the delay that a leaky bucket gave an admitted request. If the delay is too long,

@@ -122,7 +122,8 @@ func (t *terms) read(q *question, plan *plan) (path, route string, refused *http
 	case raw == "*" && q.method == http.MethodOptions:
 		return raw, cmp.Or(q.route, routes.Unmatched), nil
 	}
-	p, err := spelling.Read(raw, t.forms)
+	names := plan.names.of(plan.policy.Set, t.forms)
+	p, err := spelling.Read(raw, names.Forms())
 	switch {
 	case !plan.readsPaths, q.route != "" && !plan.needsPath:
 		// The spelling of the path makes no difference.
@@ -133,7 +134,7 @@ func (t *terms) read(q *question, plan *plan) (path, route string, refused *http
 	case q.route != "":
 		route = q.route
 	default:
-		route, err = plan.names.Find(&http.Request{Method: q.method, Host: q.host, URL: p.URL()}, &p)
+		route, err = names.Find(&http.Request{Method: q.method, Host: q.host, URL: p.URL()}, &p)
 	}
 	if err != nil {
 		return "", "", ambiguous(err.Error())

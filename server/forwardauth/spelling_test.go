@@ -39,8 +39,13 @@ func attackedBy(t testing.TB, forms ...string) (all []*attacked) {
 		token, admin := rule(perHour("token", headgate.MaxCount)), rule(perHour("admin", headgate.MaxCount))
 		token.Match = []policy.Condition{policy.Equal(entry, prefix+"/v1/token")}
 		admin.Match = []policy.Condition{policy.Prefix(entry, prefix+"/admin/")}
+		if entry == "path" {
+			admin.Match[0].Equals = []string{"/admin"}
+		}
+		script := rule(perHour("script", headgate.MaxCount))
+		script.Match = []policy.Condition{policy.Equal(entry, prefix+"/script.php")}
 		for _, words := range forms {
-			a := &attacked{asked: newAsked(t, []policy.Rule{token, admin})}
+			a := &attacked{asked: newAsked(t, []policy.Rule{token, admin, script})}
 			a.Handler = New(a, Options{})
 			if words != "" {
 				a.parameters = "paths=" + words
@@ -79,7 +84,8 @@ func TestSpellingsAreCounted(t *testing.T) {
 	for range 1000 {
 		targets = append(targets, spellingtest.Spellings(random))
 	}
-	for _, a := range attackedBy(t, "", "encoded_slashes,cut_parameters", "encoded_slashes,double_encoding,leading_slashes,kept_parameters") {
+	for _, a := range attackedBy(t, "", "encoded_slashes,cut_parameters", "encoded_slashes,double_encoding,leading_slashes,kept_parameters",
+		"kept_parameters,other_bytes,cut_path_info,front_controller,ignore_case,ignore_slash") {
 		passed := 0
 		for _, target := range targets {
 			if a.send(t, target) {

@@ -206,7 +206,7 @@ func (x *exchange) read() *httplimit.Problem {
 	}
 	p, err := spelling.Path{Text: u.Path}, (*spelling.Error)(nil)
 	if !whole {
-		p, err = spelling.Read(u.EscapedPath(), x.g.forms)
+		p, err = spelling.Read(u.EscapedPath(), x.plan.names.Forms())
 	}
 	if err != nil {
 		return ambiguous(err.Error())
@@ -215,7 +215,7 @@ func (x *exchange) read() *httplimit.Problem {
 	if p.Kept != nil && x.plan.needsPath {
 		return ambiguous((&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error())
 	}
-	f, err := x.g.find(x.r, &p, x.plan.names)
+	f, err := x.g.find(x.r, &p, x.plan)
 	x.route, x.name = f.route, f.name
 	if err != nil {
 		return ambiguous(err.Error())

@@ -23,9 +23,7 @@ import (
 type inner struct {
 	*shared
 	options   Options // checked, with defaults
-	forms     spelling.Forms
 	pools     []*pool
-	table     routes.Table      // finds routes by path
 	routes    map[string]*route // by pattern
 	whole     *route            // the route of all requests if there are no routes
 	facts     []fact
@@ -87,14 +85,11 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 		problems.Add("decider", "there is nobody to decide")
 	}
 	g := &inner{
-		shared: s, options: o, forms: spelling.Forms(o.Paths), routes: make(map[string]*route), unused: make(chan struct{}),
+		shared: s, options: o, routes: make(map[string]*route), unused: make(chan struct{}),
 		upgrading: upgrading{upgrades: &s.upgrades, idle: o.Clients.Upgraded, within: o.Clients.Response, protocols: o.Upgrades},
 	}
 	g.users.Store(1)
 	g.busy = newBusy(o.Concurrency, s.hashKey, &problems)
-	for i := range o.Routes {
-		_ = g.table.Add(o.Routes[i].Pattern) // its problems are among those of the settings
-	}
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
 	g.settling = newSettling(o.Settle)
 	g.headerEntries(&problems)
@@ -263,27 +258,27 @@ type found struct {
 
 // find returns the route of a request, by its path. The error says why the route cannot be
 // determined.
-func (g *inner) find(r *http.Request, p *spelling.Path, n *routes.Names) (found, *spelling.Error) {
+func (g *inner) find(r *http.Request, p *spelling.Path, in *plan) (found, *spelling.Error) {
 	return spelling.Of(p, func(p *spelling.Path) (f found, known bool) {
-		f = g.findAs(r, p, n)
+		f = g.findAs(r, p, in)
 		return f, f.route != nil && f.name != routes.Unmatched
 	})
 }
 
-func (g *inner) findAs(r *http.Request, p *spelling.Path, n *routes.Names) found {
+func (g *inner) findAs(r *http.Request, p *spelling.Path, in *plan) found {
 	route := g.whole
 	if len(g.routes) > 0 {
-		if route = g.routes[g.table.Find(r, p)]; route == nil {
+		if route = g.routes[in.table.Find(r, p)]; route == nil {
 			return found{nil, routes.Unmatched}
 		}
 		switch {
 		case route.Name != "":
 			return found{route, route.Name}
-		case !n.More():
+		case !in.names.More():
 			return found{route, route.Pattern}
 		}
 	}
-	return found{route, n.Of(r, p)}
+	return found{route, in.names.Of(r, p)}
 }
 
 var errClosed = errors.New("gateway: it is being closed")

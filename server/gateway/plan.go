@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -17,7 +18,8 @@ import (
 type plan struct {
 	policy decide.Policy
 	names  *routes.Names
-	facts  []fact // the facts that are needed
+	table  *routes.Table // finds routes by path
+	facts  []fact        // the facts that are needed
 	// readsPaths says that paths distinguish requests, needsPath that something uses the entry
 	// "path", and readsMethods that the method matters. overridable says that requests are told
 	// apart by their method, and that a server may take another one for it.
@@ -42,7 +44,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		g.options.Logger.Error("what the policy lets be in progress cannot be bounded", slog.Any("error", err))
 	}
 	var problems []string
-	p.names, problems = routes.New(now.Set, g.patterns()...)
+	p.names, p.table, problems = g.namesOf(now.Set)
 	for _, problem := range problems {
 		// Check refuses such a policy, but now it is in force already.
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
@@ -92,12 +94,27 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 func (g *Gateway) Check(set *policy.Set) error { return g.current.Load().check(set) }
 
 func (g *inner) check(set *policy.Set) error {
-	_, wrong := routes.New(set, g.patterns()...)
+	_, _, wrong := g.namesOf(set)
 	var problems headgate.Problems
 	for _, text := range wrong {
 		problems.Add("match.route", "%s", text)
 	}
 	return errors.Join(problems.Err("policy"), g.keeper.Check(set))
+}
+
+// namesOf finds the routes of a policy, and those of the gateway. The problems are those of routes
+// that cannot be found.
+func (g *inner) namesOf(set *policy.Set) (names *routes.Names, table *routes.Table, problems []string) {
+	names, problems = routes.New(set, spelling.Forms(g.options.Paths), g.patterns()...)
+	table = &routes.Table{Forms: names.Forms()}
+	for i := range g.options.Routes {
+		r := &g.options.Routes[i]
+		// Those of routes without a name are among the problems of the names.
+		if problem := table.Add(r.Pattern); problem != "" && r.Name != "" {
+			problems = append(problems, fmt.Sprintf("the route %q: %s", r.Name, problem))
+		}
+	}
+	return names, table, problems
 }
 
 // patterns returns the patterns of the routes without a name of their own.

@@ -25,8 +25,8 @@ func protecting() [][]policy.Rule {
 		return policy.Rule{Limits: headgate.MustRule(name, headgate.PerHour(headgate.MaxCount)), Match: []policy.Condition{c}}
 	}
 	return [][]policy.Rule{
-		{rule("token", policy.Equal("route", "POST /v1/token")), rule("admin", policy.Prefix("route", "POST /admin/"))},
-		{rule("token", policy.Equal("path", "/v1/token")), rule("admin", policy.Prefix("path", "/admin/"))},
+		{rule("token", policy.Equal("route", "POST /v1/token")), rule("admin", policy.Prefix("route", "POST /admin/")), rule("script", policy.Equal("route", "POST /script.php"))},
+		{rule("token", policy.Equal("path", "/v1/token")), rule("admin", policy.Condition{Entry: "path", Equals: []string{"/admin"}, Prefixes: []string{"/admin/"}}), rule("script", policy.Equal("path", "/script.php"))},
 	}
 }
 
@@ -108,6 +108,7 @@ func TestSpellingsAreCounted(t *testing.T) {
 	for _, rules := range protecting() {
 		for _, forms := range []spelling.Forms{
 			0, spelling.EncodedSlashes | spelling.CutParameters, spelling.EncodedSlashes | spelling.DoubleEncoding | spelling.LeadingSlashes | spelling.KeptParameters,
+			spelling.KeptParameters | spelling.CutPathInfo | spelling.FrontController | spelling.OtherBytes | spelling.IgnoreCase | spelling.IgnoreSlash,
 		} {
 			a := newAttacked(t, rules, forms)
 			passed := 0

@@ -34,7 +34,7 @@ func Rooms() []Room {
 		{"internal/identity", []string{"."}},
 		{"internal/notice", []string{".", "policy", "policy/inprogress", "flow"}},
 		// The one reading of a request's path.
-		{"internal/spelling", nil},
+		{"internal/spelling", []string{"internal/closest"}},
 		// The route of a request, by the patterns of a policy and that reading.
 		{"internal/routes", []string{".", "policy", "internal/identity", "internal/spelling"}},
 		// The word that was meant by a misspelt one.
@@ -57,13 +57,13 @@ func Rooms() []Room {
 
 		{"algorithm", []string{"."}},
 		// What looks at a policy from outside. Matching and deciding know nothing of it.
-		{"policy/lint", []string{".", "internal/closest", "policy"}},
+		{"policy/lint", []string{".", "internal/closest", "internal/spelling", "policy"}},
 		{"policy/explain", []string{".", "internal/closest", "internal/errtext", "policy"}},
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "internal/errtext", "policy", "policy/explain"}},
 		// What keeps the bounds of a policy.
 		{"policy/inprogress", []string{".", "policy", "flow", "store"}},
-		{"policy", []string{".", "internal/closest"}},
+		{"policy", []string{".", "internal/closest", "internal/spelling"}},
 		// Gates know neither rules nor doors, and each kind of gate only the vocabulary.
 		{"flow", []string{".", "store"}},
 

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
-// headgate and caddy are programs that TestMain builds.
-var headgate, caddy string
+// headgate, caddy and routers are programs that TestMain builds.
+var headgate, caddy, routers string
 
 func TestMain(m *testing.M) { os.Exit(build(m)) }
 
@@ -20,6 +20,10 @@ func build(m *testing.M) int {
 		return 1
 	}
 	if caddy, err = servers.Build("caddy", "test/proxies/testdata/caddy", ".", "GOWORK=off"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if routers, err = servers.Build("routers", "test/spelling/testdata/go", ".", "GOWORK=off"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

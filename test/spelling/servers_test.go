@@ -28,8 +28,13 @@ var update = flag.Bool("update", false, "write the table of what servers read")
 // within bounds everything that is waited for.
 const within = 2 * time.Minute
 
-// names are the servers, in the order of the table.
-var names = []string{"nginx", "tomcat", "jetty", "spring", "express4", "express5", "node", "starlette", "rails", "php", "go"}
+// names are the servers, in the order of the table. The first word is the name of [spelling.Server].
+var names = []string{
+	"nginx", "tomcat", "jetty", "spring", "undertow", "javalin", "jersey", "vertx",
+	"express 4", "express 5", "koa", "polka", "fastify", "hono", "node",
+	"starlette", "sanic", "bottle", "flask", "cherrypy", "rails",
+	"php", "php apache", "php fpm", "php slim", "go", "gin", "echo", "chi", "fiber",
+}
 
 // addresses are where the servers serve, by their names.
 type addresses map[string]string
@@ -50,9 +55,10 @@ func start(t *testing.T) addresses {
 		env     string
 		names   []string
 	}{
-		{[]string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp", tool(t, "servlets-1") + "/*", "testdata/java/Servers.java"}, "", []string{"tomcat", "jetty", "spring"}},
-		{[]string{"node", "testdata/node/servers.js"}, "", []string{"express4", "express5", "node"}},
-		{[]string{"python3", "testdata/python/server.py"}, "PYTHONPATH=" + tool(t, "starlette-1.10.0"), []string{"starlette"}},
+		{[]string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp", tool(t, "servlets-2") + "/*", "testdata/java/Servers.java"}, "", []string{"tomcat", "jetty", "spring", "undertow", "javalin", "jersey", "vertx"}},
+		{[]string{"node", "testdata/node/servers.js"}, "", []string{"express 4", "express 5", "koa", "polka", "fastify", "hono", "node"}},
+		{[]string{"python3", "testdata/python/server.py"}, "PYTHONPATH=" + tool(t, "python-servers-1"), []string{"starlette", "sanic", "bottle", "flask", "cherrypy"}},
+		{[]string{routers}, "", []string{"gin", "echo", "chi", "fiber"}},
 	} {
 		started.Go(func() {
 			ports, err := announced(t, p.command, p.env, p.names)
@@ -64,13 +70,37 @@ func start(t *testing.T) addresses {
 			}
 		})
 	}
+	site, pool := phpSite(t), net.JoinHostPort("127.0.0.1", strconv.Itoa(servers.Port(t)))
+	run(t, []string{installed(t, "/usr/sbin/php-fpm*"), "-F", "-R", "-n", "-y", file(t, "fpm.conf", `[global]
+error_log = /dev/null
+daemonize = no
+[www]
+user = nobody
+group = nogroup
+listen = `+pool+`
+pm = static
+pm.max_children = 2
+`)}, "")
 	for name, command := range map[string]func(addr string) []string{
+		"php slim": func(addr string) []string { return []string{"php", "-S", addr, "-t", "testdata/php/slim"} },
+		"php apache": func(addr string) []string {
+			return []string{program("apache2"), "-X", "-f", apacheFile(t, addr, site)}
+		},
+		"php fpm": func(addr string) []string {
+			return []string{program("nginx"), "-p", t.TempDir(), "-e", "stderr", "-c", nginxFile(t, addr, `root `+site+`;
+location / { try_files $uri /index.php$is_args$args; }
+location ~ \.php(/|$) { fastcgi_split_path_info ^(.+?\.php)(/.*)$; try_files $fastcgi_script_name =404;
+include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_pass `+pool+`; }`)}
+		},
 		"php": func(addr string) []string { return []string{"php", "-S", addr, "testdata/php/route.php"} },
 		"rails": func(addr string) []string {
 			return []string{"puma", "-q", "-t", "1:1", "-b", "tcp://" + addr, "testdata/ruby/config.ru"}
 		},
 		"nginx": func(addr string) []string {
-			return []string{program("nginx"), "-p", t.TempDir(), "-e", "stderr", "-c", nginxFile(t, addr)}
+			return []string{program("nginx"), "-p", t.TempDir(), "-e", "stderr", "-c", nginxFile(t, addr, `location = /v1/token { return 200 token; }
+location /admin/ { return 200 admin; }
+location = /script.php { return 200 script; }
+location / { return 200 other; }`)}
 		},
 	} {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(servers.Port(t)))
@@ -83,7 +113,7 @@ func start(t *testing.T) addresses {
 		})
 	}
 	mux := http.NewServeMux()
-	for pattern, name := range map[string]string{"/v1/token": "token", "/admin/": "admin", "/": "other"} {
+	for pattern, name := range map[string]string{"/v1/token": "token", "/admin/": "admin", "/script.php": "script", "/": "other"} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 	}
 	s := httptest.NewServer(mux)
@@ -109,6 +139,16 @@ func tool(t *testing.T, name string) string {
 	return dir
 }
 
+// installed is the file whose name has a version in it.
+func installed(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("scripts/install-test-programs has not been run: there is no %s, %v", pattern, err)
+	}
+	return found[len(found)-1]
+}
+
 // program finds a program that may stand where only root looks.
 func program(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
@@ -117,17 +157,56 @@ func program(name string) string {
 	return "/usr/sbin/" + name
 }
 
-func nginxFile(t *testing.T, addr string) string {
+// phpSite is a directory with an application that any user may read.
+func phpSite(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "headgate-php-")
+	if err == nil {
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		err = os.CopyFS(dir, os.DirFS("testdata/php/symfony"))
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func apacheFile(t *testing.T, addr, site string) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := `daemon off; pid ` + dir + `/pid; error_log stderr crit; worker_processes 1; events {}
-http { access_log off; client_body_temp_path ` + dir + `; proxy_temp_path ` + dir + `; fastcgi_temp_path ` + dir + `; uwsgi_temp_path ` + dir + `; scgi_temp_path ` + dir + `;
-server { listen ` + addr + `;
-location = /v1/token { return 200 token; }
-location /admin/ { return 200 admin; }
-location / { return 200 other; } } }
-`
-	name := filepath.Join(dir, "nginx.conf")
+	text := "ServerRoot " + dir + "\nServerName localhost\nListen " + addr + "\nPidFile " + dir + "/pid\nMutex file:" + dir + "\nErrorLog /dev/null\n"
+	for _, name := range []string{"mpm_prefork", "authz_core", "dir"} {
+		text += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
+	}
+	return file(t, "apache.conf", text+"LoadModule php_module "+installed(t, "/usr/lib/apache2/modules/libphp*.so")+`
+User nobody
+Group nogroup
+DocumentRoot `+site+`
+FallbackResource /index.php
+<FilesMatch "\.ph(ar|p|tml)$">
+SetHandler application/x-httpd-php
+</FilesMatch>
+`)
+}
+
+func nginxFile(t *testing.T, addr, locations string) string {
+	t.Helper()
+	dir := t.TempDir()
+	return file(t, "nginx.conf", `daemon off; pid `+dir+`/pid; error_log stderr crit; worker_processes 1; events {}
+http { access_log off; client_body_temp_path `+dir+`; proxy_temp_path `+dir+`; fastcgi_temp_path `+dir+`; uwsgi_temp_path `+dir+`; scgi_temp_path `+dir+`;
+server { listen `+addr+`;
+`+locations+`
+} }
+`)
+}
+
+// file writes a file for a program.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +269,8 @@ func announced(t *testing.T, command []string, env string, names []string) (map[
 			if !ok {
 				return nil, fmt.Errorf("%s has ended", strings.Join(command, " "))
 			}
-			if name, port, _ := strings.Cut(line, " "); slices.Contains(names, name) {
-				ports[name] = port
+			if i := strings.LastIndexByte(line, ' '); i > 0 && slices.Contains(names, line[:i]) {
+				ports[line[:i]] = line[i+1:]
 			}
 		case <-deadline:
 			return nil, fmt.Errorf("%s has not begun within %v", strings.Join(command, " "), within)
@@ -247,13 +326,16 @@ func ask(addr, method, target string, headers ...string) (status int, body strin
 	return res.StatusCode, strings.TrimSpace(string(all)), err
 }
 
+// protected are the bodies of the routes that rules are about.
+var protected = []string{"token", "admin", "script"}
+
 // reading is what a server reads in a target, in the words of the table.
 func reading(addr, target string) (string, error) {
 	status, body, err := ask(addr, http.MethodPost, target)
 	switch {
 	case err != nil:
 		return "", err
-	case status == http.StatusOK && (body == "token" || body == "admin" || body == "other"):
+	case status == http.StatusOK && (slices.Contains(protected, body) || body == "other"):
 		return body, nil
 	case 300 <= status && status < 400:
 		return "redirect", nil

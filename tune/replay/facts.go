@@ -41,7 +41,7 @@ const maxTargets = 1 << 15
 func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 	f := &facts{entries: entries, apiKey: slices.Index(entries, "api_key"), paths: make(map[target]where), hosted: make(map[string]string)}
 	var problems []string
-	f.names, problems = routes.New(set)
+	f.names, problems = routes.New(set, 0)
 	for _, name := range set.Entries() {
 		switch name {
 		case "ip":
@@ -151,7 +151,7 @@ func (f *facts) where(t target) where {
 		clear(f.paths)
 	}
 	w.route = routes.Unmatched
-	p, wrong := spelling.Read(t.path, 0)
+	p, wrong := spelling.Read(t.path, f.names.Forms())
 	if wrong == nil && f.needs.path && p.Kept != nil {
 		wrong = &spelling.Error{Reason: spelling.Parameters, At: p.At}
 	}

@@ -219,7 +219,7 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			limiter := memory.New(memory.Clock(func() int64 { return now.UnixMicro() }))
-			names, problems := routes.New(set)
+			names, problems := routes.New(set, 0)
 			if problems != nil {
 				t.Fatal(problems)
 			}

@@ -9,12 +9,15 @@ import (
 )
 
 // Protected returns the name of the rule for a path that a server has read, and ""
-// if there is none: "token" for /v1/token, "admin" for what is below /admin/.
+// if there is none: "token" for /v1/token, "script" for /script.php, "admin" for /admin and
+// what is below.
 func Protected(read string) string {
 	switch {
 	case read == "/v1/token":
 		return "token"
-	case strings.HasPrefix(read, "/admin/"):
+	case read == "/script.php":
+		return "script"
+	case read == "/admin", strings.HasPrefix(read, "/admin/"):
 		return "admin"
 	}
 	return ""
@@ -97,6 +100,16 @@ func steps(forms spelling.Forms) []step {
 	if forms&(spelling.KeptParameters|spelling.CutParameters) == 0 {
 		all = append(all, cutEach, cutLast)
 	}
+	for form, do := range map[spelling.Forms]step{spelling.KeptPathInfo: cutScript, spelling.OtherBytes: withoutInvalid} {
+		if forms&form == 0 {
+			all = append(all, do)
+		}
+	}
+	for form, do := range map[spelling.Forms]step{spelling.IgnoreCase: small, spelling.IgnoreSlash: withoutSlash, spelling.CutExtensions: withoutExtension} {
+		if forms&form != 0 {
+			all = append(all, do)
+		}
+	}
 	return all
 }
 
@@ -108,6 +121,8 @@ var (
 	host     = regexp.MustCompile(`^[/\\]{2}[^/\\?#]*`)
 	hosts    = regexp.MustCompile(`^[/\\]{2,}[^/\\?#]*`)
 	segment  = regexp.MustCompile(`;[^/]*`)
+	script   = regexp.MustCompile(`^(.*?\.php)/.*$`)
+	dotted   = regexp.MustCompile(`\.[^./]+$`)
 )
 
 // decodings are the ways to decode a path once.
@@ -212,3 +227,27 @@ func cutLast(text string) []string {
 	}
 	return []string{before, text[:slash] + name, text[:slash] + last}
 }
+
+// cutScript cuts off what follows a script of PHP, and the front controller at the start.
+func cutScript(text string) []string {
+	all := []string{script.ReplaceAllString(text, "$1")}
+	if rest, ok := strings.CutPrefix(text, "/index.php"); ok {
+		all = append(all, "/"+strings.TrimPrefix(rest, "/"))
+	}
+	return all
+}
+
+func withoutInvalid(text string) []string { return []string{strings.ToValidUTF8(text, "")} }
+
+func small(text string) []string {
+	return []string{strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, text)}
+}
+
+func withoutSlash(text string) []string { return []string{strings.TrimSuffix(text, "/")} }
+
+func withoutExtension(text string) []string { return []string{dotted.ReplaceAllString(text, "")} }

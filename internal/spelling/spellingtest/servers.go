@@ -3,6 +3,7 @@ package spellingtest
 import (
 	_ "embed" // of the table
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,11 +12,12 @@ import (
 
 // Server is a server that was asked what it reads in paths.
 type Server struct {
-	Name string
-	// Forms are those that are true of it.
-	Forms spelling.Forms
+	// Column is the name of its column: the name that the server has in [spelling.Servers],
+	// and what tells several apart that have one name.
+	Column string
+	spelling.Server
 	// Read has, by the target of a request, the name of the route that answered it:
-	// "token" and "admin", which are [Protected], or "other". It is "refused" if none
+	// "token", "script" and "admin", which are [Protected], or "other". It is "refused" if none
 	// did, and "redirect" if the server sends clients to another path.
 	Read map[string]string
 }
@@ -25,45 +27,6 @@ type Server struct {
 //
 //go:embed servers.tsv
 var Table string
-
-// forms are those that are true of the servers in the table, by its names.
-var forms = map[string]spelling.Forms{
-	"nginx":     decodesOnce | spelling.LeadingSlashes | spelling.KeptParameters,
-	"tomcat":    servlets,
-	"jetty":     servlets,
-	"spring":    servlets,
-	"express4":  raw,
-	"express5":  raw,
-	"node":      decodesOnce | spelling.EncodedSlashes | spelling.KeptParameters,
-	"starlette": decodesOnce | spelling.LeadingSlashes | spelling.KeptParameters,
-	"rails":     raw,
-	// Under php -S a second slash is nothing special; parse_url takes it for a host.
-	"php": decodesOnce | spelling.KeptParameters,
-	"go":  raw,
-}
-
-const (
-	decodesOnce = spelling.DoubleEncoding
-	// servlets refuse what EncodedSlashes is about.
-	servlets = decodesOnce | spelling.EncodedSlashes | spelling.LeadingSlashes | spelling.CutParameters
-	raw      = decodesOnce | spelling.EncodedSlashes | spelling.LeadingSlashes | spelling.KeptParameters
-)
-
-// Beyond reports whether a server takes a path for a protected one that no reading of it
-// is: it leaves out what others go by. It is to be named in the rules.
-func Beyond(server, target string) bool {
-	switch target {
-	case "/V1/token":
-		return server == "express4" || server == "express5"
-	case "/v1/token/":
-		return server == "express4" || server == "express5" || server == "rails"
-	case "/v1/token.json":
-		return server == "rails"
-	case "/admin", "/admin;%2f..%2f..%2fx":
-		return server == "tomcat" || server == "jetty" || server == "spring"
-	}
-	return false
-}
 
 // PathOf is the path in a target, as it came.
 func PathOf(target string) string {
@@ -81,8 +44,14 @@ func PathOf(target string) string {
 // Servers returns the servers in the table, and the targets that they were asked.
 func Servers() (servers []Server, targets []string, err error) {
 	lines := strings.Split(strings.TrimSuffix(Table, "\n"), "\n")
-	for _, name := range strings.Split(lines[0], "\t")[1:] {
-		servers = append(servers, Server{name, forms[name], make(map[string]string)})
+	all := spelling.Servers()
+	for _, column := range strings.Split(lines[0], "\t")[1:] {
+		name, _, _ := strings.Cut(column, " ")
+		i := slices.IndexFunc(all, func(s spelling.Server) bool { return s.Name == name })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("spellingtest: nothing is known of %q", column)
+		}
+		servers = append(servers, Server{column, all[i], make(map[string]string)})
 	}
 	for i, line := range lines[1:] {
 		columns := strings.Split(line, "\t")

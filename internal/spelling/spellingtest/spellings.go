@@ -17,13 +17,17 @@ var parts = []string{
 	";", ";a=b", "%3b", "%3B", "%253b", ";/", "#", "%23", "%2523", "?", "%3f", "%253f",
 	"%", "%zz", "%25", "%2", "%25zz", "%00", "%2500", "%09", "%0a", "\t",
 	"%61dmin", "%2561dmin", "%76%31", "toke%6e", "toke%256e", "ad%4din", "caf%C3%A9", "%20", "+", "*", ":", "@", "=", "~",
+	"%ff", "\x80", "%c3", "index.php", "/index.php", ".php", "script.php", ".json", "V", "TOKEN", "%41",
 }
 
 // Spellings returns a path: one that is protected, and changed here and there.
 func Spellings(random *rand.Rand) string {
 	pieces := []string{"/", "v1", "/", "token"}
-	if random.IntN(2) == 0 {
+	switch random.IntN(5) {
+	case 0, 1:
 		pieces = []string{"/", "admin", "/", "x"}
+	case 2:
+		pieces = []string{"/", "script.php"}
 	}
 	for range 1 + random.IntN(1+random.IntN(5)) {
 		part := parts[random.IntN(len(parts))]

@@ -1,8 +1,17 @@
+import com.sun.net.httpserver.HttpServer;
+import io.javalin.Javalin;
+import io.undertow.Handlers;
+import io.undertow.Undertow;
+import io.undertow.server.HttpHandler;
+import io.vertx.core.Vertx;
+import io.vertx.ext.web.Router;
 import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.File;
 import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.URI;
 import java.nio.file.Files;
 import java.util.logging.Level;
 import java.util.logging.Logger;
@@ -12,6 +21,9 @@ import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
 import org.eclipse.jetty.ee10.servlet.ServletHolder;
 import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.server.ServerConnector;
+import org.glassfish.jersey.jdkhttp.JdkHttpServerFactory;
+import org.glassfish.jersey.server.ResourceConfig;
+import org.glassfish.jersey.server.model.Resource;
 import org.springframework.context.annotation.Bean;
 import org.springframework.web.context.support.AnnotationConfigWebApplicationContext;
 import org.springframework.web.servlet.DispatcherServlet;
@@ -21,7 +33,10 @@ import org.springframework.web.servlet.function.RouterFunction;
 import org.springframework.web.servlet.function.RouterFunctions;
 import org.springframework.web.servlet.function.ServerResponse;
 
-/** Tomcat, Jetty and Spring in one process. Each prints its name and its port when it serves. */
+/**
+ * Tomcat, Jetty, Spring, Undertow, Javalin, Jersey and Vert.x in one process. Each prints its name
+ * and its port when it serves.
+ */
 public class Servers {
     /** Answers with the name of the route that it is mapped to. */
     static class Route extends HttpServlet {
@@ -47,6 +62,16 @@ public class Servers {
                     .route(RequestPredicates.path("/**"), r -> ServerResponse.ok().body("other"))
                     .build();
         }
+    }
+
+    static HttpHandler undertow(String name) {
+        return exchange -> exchange.getResponseSender().send(name);
+    }
+
+    static Resource jersey(String path, String name) {
+        Resource.Builder resource = Resource.builder(path);
+        resource.addMethod("POST").handledBy(request -> name);
+        return resource.build();
     }
 
     static Tomcat tomcat() throws IOException {
@@ -91,6 +116,32 @@ public class Servers {
         spring.addServletMappingDecoded("/", "spring");
         under.start();
         System.out.println("spring " + under.getConnector().getLocalPort());
+
+        Undertow undertow = Undertow.builder().addHttpListener(0, "127.0.0.1").setIoThreads(1).setWorkerThreads(1)
+                .setHandler(Handlers.path(undertow("other")).addExactPath("/v1/token", undertow("token")).addPrefixPath("/admin", undertow("admin")))
+                .build();
+        undertow.start();
+        System.out.println("undertow " + ((InetSocketAddress) undertow.getListenerInfo().get(0).getAddress()).getPort());
+
+        Javalin javalin = Javalin.create(config -> {
+            config.startup.showJavalinBanner = false;
+            config.routes.post("/v1/token", c -> c.result("token"));
+            config.routes.post("/admin/*", c -> c.result("admin"));
+            config.routes.post("/*", c -> c.result("other"));
+        }).start("127.0.0.1", 0);
+        System.out.println("javalin " + javalin.port());
+
+        HttpServer jersey = JdkHttpServerFactory.createHttpServer(URI.create("http://127.0.0.1:0/"), new ResourceConfig()
+                .registerResources(jersey("/v1/token", "token"), jersey("/admin/{rest: .*}", "admin"), jersey("/{rest: .*}", "other")));
+        System.out.println("jersey " + jersey.getAddress().getPort());
+
+        Vertx vertx = Vertx.vertx();
+        Router router = Router.router(vertx);
+        for (String[] route : new String[][] {{"token", "/v1/token"}, {"admin", "/admin/*"}, {"other", "/*"}}) {
+            router.route(route[1]).handler(c -> c.end(route[0]));
+        }
+        vertx.createHttpServer().requestHandler(router).listen(0, "127.0.0.1")
+                .onSuccess(server -> System.out.println("vertx " + server.actualPort()));
 
         System.in.read(); // until the test ends
         System.exit(0);

@@ -6,4 +6,4 @@ if (!is_string($path)) {
     exit;
 }
 $path = rawurldecode($path);
-echo $path === '/v1/token' ? 'token' : (str_starts_with($path, '/admin/') ? 'admin' : 'other');
+echo $path === '/v1/token' ? 'token' : ($path === '/script.php' ? 'script' : (str_starts_with($path, '/admin/') ? 'admin' : 'other'));
