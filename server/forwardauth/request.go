@@ -70,8 +70,8 @@ func (q *question) see(t *terms, header string) {
 }
 
 // overridden returns why the application may take another method than that of the question, or "".
-func (t *terms) overridden(q *question, plan *plan) string {
-	if t.forms&spelling.IgnoredOverrides != 0 || !plan.needed["method"] && (q.route != "" || !plan.names.Methods()) {
+func (q *question) overridden(plan *plan, names *routes.Names) string {
+	if names.Forms()&spelling.IgnoredOverrides != 0 || !plan.needed["method"] && (q.route != "" || !names.Methods()) {
 		return ""
 	}
 	_, query, _ := strings.Cut(q.target, "?")
@@ -109,7 +109,8 @@ func (t *terms) check(h http.Header) (problems []string) {
 // read returns the path and the route of the request, or the problem to refuse it with.
 func (t *terms) read(q *question, plan *plan) (path, route string, refused *httplimit.Problem) {
 	raw, ok := pathOf(q.target)
-	overridden := t.overridden(q, plan)
+	names := plan.names.of(plan.policy.Set, t.forms)
+	overridden := q.overridden(plan, names)
 	switch {
 	case !ok:
 		return "", "", unreadableURI
@@ -122,7 +123,6 @@ func (t *terms) read(q *question, plan *plan) (path, route string, refused *http
 	case raw == "*" && q.method == http.MethodOptions:
 		return raw, cmp.Or(q.route, routes.Unmatched), nil
 	}
-	names := plan.names.of(plan.policy.Set, t.forms)
 	p, err := spelling.Read(raw, names.Forms())
 	switch {
 	case !plan.readsPaths, q.route != "" && !plan.needsPath:

@@ -67,7 +67,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	p.needsPath = needed["path"]
 	p.readsPaths = p.needsPath || needed["route"] || len(g.routes) > 0
 	p.readsMethods = p.readsPaths || needed["method"]
-	p.overridable = g.forms&spelling.IgnoredOverrides == 0 && (needed["method"] || p.names.Methods())
+	p.overridable = p.names.Forms()&spelling.IgnoredOverrides == 0 && (needed["method"] || p.names.Methods())
 	for _, f := range g.facts {
 		if needed[f.name] {
 			p.facts = append(p.facts, f)
