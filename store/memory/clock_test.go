@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -225,5 +226,39 @@ func TestTellsTheWallClock(t *testing.T) {
 		if again, err := s.Recall(ctx, reserved.ID); err != nil || again.Expires != reserved.Expires {
 			t.Errorf("set by %v: the reservation ends at %v, recalled at %v: %v", by, reserved.Expires, again.Expires, err)
 		}
+	}
+}
+
+// TestBubble: the clock of testing/synctest is the store's, in a store that was made in the bubble
+// and in one that was made before: its clock is that of the bubble from the first call on.
+func TestBubble(t *testing.T) {
+	for name, limit := range map[string]headgate.Limit{
+		"token bucket":    headgate.PerMinute(30),
+		"fixed window":    {Algorithm: headgate.FixedWindow, Count: 30, Period: time.Minute},
+		"sliding counter": {Algorithm: headgate.SlidingCounter, Count: 30, Period: time.Minute},
+		"sliding window":  headgate.Sliding(30, time.Minute),
+	} {
+		outside := New()
+		synctest.Test(t, func(t *testing.T) {
+			for place, s := range map[string]headgate.Store{"outside": outside, "inside": New()} {
+				limiter := headgate.New(s, headgate.MustRule("x", limit))
+				for range 2 {
+					admitted := 0
+					for range 100 {
+						d, err := limiter.Allow(t.Context(), "a")
+						if err != nil {
+							t.Fatal(err)
+						}
+						if d.Allowed {
+							admitted++
+						}
+					}
+					if admitted != 30 {
+						t.Errorf("%s, made %s the bubble: %d of 30 were admitted", name, place, admitted)
+					}
+					time.Sleep(2 * time.Minute)
+				}
+			}
+		})
 	}
 }

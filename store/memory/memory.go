@@ -69,11 +69,12 @@ func New(options ...Option) *Store {
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
 	s.steady = set.clock == nil || set.steady
-	origin := s.clockNow()
 	for i := range s.shards {
-		s.shards[i].budget, s.shards[i].view, s.shards[i].table.origin = &s.budget, &s.views[i], origin
+		s.shards[i].budget, s.shards[i].view = &s.budget, &s.views[i]
 		s.shards[i].wall = s.own.wall.Load()
-		s.shards[i].resize(minSize, 0, origin)
+		// The origin of the Words is set when the shard is locked first, to the time that it is then:
+		// in a bubble of testing/synctest that may be decades before the store was made outside of it.
+		s.shards[i].resize(minSize, 0, 0)
 		s.shards[i].show()
 	}
 	s.ledger.init(set.maxBytes)
