@@ -10,17 +10,7 @@
 //		return err
 //	}
 //	gate := adaptive.New("database", estimator)
-//	permit, err := gate.Acquire(ctx, flow.Request{})
-//	if err != nil {
-//		return err
-//	}
-//	defer permit.Done(flow.Ignore)
-//	err = query(ctx)
-//	if errors.Is(err, context.DeadlineExceeded) {
-//		permit.Done(flow.Overload)
-//	} else if err == nil {
-//		permit.Done(flow.Success)
-//	}
+//	err = flow.Do(ctx, gate, flow.Request{}, query)
 //
 // [Knee] is the estimator to use. [AIMD], [Vegas] and [Gradient2] are implemented as they were
 // published, for comparison; docs/flow-simulation.md shows all of them in the same scenarios. An

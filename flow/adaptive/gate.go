@@ -11,8 +11,8 @@ import (
 // Gate admits as many units as an estimator allows. It is a [flow.Gate] without keys and without a
 // queue, and safe for concurrent use. Make one with [New].
 type Gate struct {
-	name  string
-	epoch time.Time
+	name string
+	now  func() time.Duration
 	// changed is called with the lock held when the limit has changed; it may be nil.
 	changed func(before, after int64)
 
@@ -47,10 +47,18 @@ type Option func(*Gate)
 // must be quick and must not call the gate.
 func OnLimit(f func(before, after int64)) Option { return func(g *Gate) { g.changed = f } }
 
+// Clock makes the gate read that clock, which must only move forward, and be safe for concurrent use.
+// It is for simulations.
+func Clock(now func() time.Duration) Option { return func(g *Gate) { g.now = now } }
+
 // New returns a gate that uses the estimator. Nobody else may use the estimator from then on. name
 // appears in the gate's rejections.
 func New(name string, estimator Estimator, options ...Option) *Gate {
-	g := &Gate{name: name, epoch: time.Now(), estimator: estimator, limit: max(estimator.Limit(), 1)}
+	epoch := time.Now()
+	g := &Gate{
+		name: name, now: func() time.Duration { return time.Since(epoch) },
+		estimator: estimator, limit: max(estimator.Limit(), 1),
+	}
 	for _, o := range options {
 		o(g)
 	}
@@ -93,7 +101,7 @@ func (g *Gate) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, err
 		return flow.Permit{}, rejection
 	}
 	// The clock is read without holding the lock, and only for admitted requests.
-	t.start = time.Since(g.epoch)
+	t.start = g.now()
 	return t.Issue(t), nil
 }
 
@@ -137,7 +145,7 @@ func (g *Gate) refuse() *flow.Rejection {
 // GiveBack implements [flow.Holder].
 func (t *taking) GiveBack(outcome flow.Outcome) {
 	g := t.of
-	now := time.Since(g.epoch)
+	now := g.now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inUse -= t.cost
@@ -164,7 +172,7 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 }
 
 // Begin implements [flow.Beginner].
-func (t *taking) Begin() { t.start = time.Since(t.of.epoch) }
+func (t *taking) Begin() { t.start = t.of.now() }
 
 // Bind implements [flow.Holder].
 func (t *taking) Bind(ctx context.Context, p flow.Permit) context.Context {

@@ -6,22 +6,30 @@ import (
 )
 
 const (
-	// grows, slow and swamped are multiples of the base. The limit grows while work takes less than
-	// grows. It is lowered when work certainly takes longer than slow. While the limit does not
-	// bind, it is lowered only beyond swamped, so that a short burst may pass.
-	grows, slow, swamped = 1.07, 1.15, 2
+	// grows and slow are multiples of how long work takes without waiting. The limit grows while work
+	// takes less than grows. If the limit binds, it is lowered when work certainly takes longer than
+	// slow.
+	grows, slow = 1.09, 1.18
 	// room is the factor by which the limit exceeds what can be in progress without waiting, so
-	// that workers that become free find work.
-	room = 1.05
+	// that workers that become free find work. margin is the same after a test.
+	room, margin = 1.1, 1.05
 	// A result is certain if it holds even after doubt standard errors are subtracted.
 	doubt = 2
-	// A window is complete when the standard error is at most exact times the mean. It lasts no
-	// longer than patience times the shortest window, or times the mean if that is longer. It has
-	// at least few samples.
-	exact, patience, few = 0.05, 6, 10
+	// A window is complete when the standard error is at most exact times the mean, or sharp in the
+	// logarithm during a test. It lasts no longer than patience times the shortest window, or times
+	// the mean if that is longer; during a test, twice as long. It has at least few samples.
+	exact, sharp, patience, few = 0.05, 0.04, 6, 10
 	// raise is the factor by which the limit is raised for a test. gap is the smallest relative
 	// change from which the estimator can learn.
 	raise, gap = 1.25, 0.2
+	// leap is how many times its usual value the limit may be before a probe checks it.
+	leap = 1.5
+	// The limit binds if at least the share full of the samples began at a full gate. A burst that
+	// touches the limit now and then has fewer.
+	full = 0.3
+	// verdict is the share of a change of the limit that the duration of work has to follow, in
+	// logarithms, if work waits.
+	verdict = 0.6
 	// bearable is the share of overload that is ignored.
 	bearable = 0.1
 )
@@ -34,46 +42,76 @@ func (k *Knee) complete(took float64) bool {
 	if took < shortest || w.good+w.bad < few || took*w.good < w.sum {
 		return false
 	}
-	now, fine := w.summary(took, k.limit), float64(exact)
-	longest := patience * max(shortest, now.mean)
-	if t := &k.trial; t.kind != none {
-		longest, fine = 2*longest, 0.7*fine
-		if math.Abs(now.mean-t.middle(k.limit)) > 2.5*now.error && w.good >= 3*few {
-			return true
-		}
+	longest := patience * max(shortest, w.sum/max(w.good, 1))
+	if k.trial.kind != none {
+		longest *= 2
 	}
-	return w.bad > w.good || took >= longest || now.error <= fine*now.mean ||
-		k.base > 0 && now.mean-doubt*now.error > 1.5*k.base
+	if w.bad > w.good || took >= longest {
+		return true
+	}
+	// The summary is costly, so it is made only at times that grow.
+	if w.good < w.look {
+		return false
+	}
+	w.look = max(w.good*1.2, w.good+few)
+	s := k.summary(took)
+	if t := &k.trial; t.kind != none {
+		off := math.Abs(s.middle - t.before.middle - verdict*math.Log(t.moved(k.limit)))
+		return w.good >= 3*few && off > 2.5*s.spread || s.spread < sharp
+	}
+	return s.blur <= exact*s.mean || k.base > 0 && k.ratio(&s, -doubt) > 1.5
 }
 
 // summary returns the summary of the window, which has lasted for took.
-func (w *window) summary(took, limit float64) summary {
+func (k *Knee) summary(took float64) summary {
+	w := &k.window
+	all := w.good + w.bad + w.ignored
 	s := summary{
-		limit: limit, binds: float64(w.inFlight) >= 0.95*math.Floor(limit),
-		idle: float64(w.inFlight) < 0.7*limit,
+		limit: k.limit, binds: w.full >= full*all,
+		idle: float64(w.inFlight) < 0.7*k.limit,
 		rate: w.good / took, share: w.bad / (w.good + w.bad),
 		odd: w.ignored > bearable*(w.good+w.bad),
 	}
+	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
 	if w.good > 0 {
 		s.mean = w.sum / w.good
-		s.error = math.Sqrt(max(w.squares/w.good-s.mean*s.mean, 0) / w.good)
+		s.quick, s.blur = k.quick.tenth()
+		s.middle = w.logs / w.good
+		s.spread = math.Sqrt(max(w.squares/w.good-s.middle*s.middle, 0) / w.good)
 	}
 	return s
 }
 
+// ratio returns how many times as long work takes as it would without waiting. Waiting is what the
+// quickest work takes longer than the base, because all work has it in common. errors is how many
+// standard errors are added to what the quickest work takes.
+func (k *Knee) ratio(s *summary, errors float64) float64 {
+	if s.mean == 0 {
+		return 1
+	}
+	waits := s.quick + errors*s.blur - k.base
+	return s.mean / max(s.mean-waits, s.mean/10)
+}
+
 // add adds a newer window. Older windows then count half as much.
-func (w *window) add(newest *window) {
-	w.good = w.good/2 + newest.good
-	w.sum = w.sum/2 + newest.sum
+func (r *recent) add(s *summary, n float64) {
+	r.n = r.n/2 + n
+	share := n / r.n
+	r.quick += (s.quick - r.quick) * share
+	r.middle += (s.middle - r.middle) * share
+	r.mean += (s.mean - r.mean) * share
 }
 
 // judge evaluates a complete window and begins a new one.
 func (k *Knee) judge(now time.Duration, took float64) {
-	w := k.window
-	s := w.summary(took, k.limit)
+	s, good, most := k.summary(took), k.window.good, k.window.inFlight
 	k.window = window{open: true, began: now}
+	k.quick.clear()
 	if k.base == 0 {
-		k.base = s.mean
+		k.base = s.quick
+	}
+	if s.mean > 0 {
+		k.free = s.mean / k.ratio(&s, 0)
 	}
 	if k.trial.kind != none {
 		if k.tried(now, s) {
@@ -89,55 +127,65 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			}(k.limit)
 		}
 	}
+	k.usual += (k.limit - k.usual) / 20
 	// The mean before a change of the limit is taken from several windows.
-	k.recent.add(&w)
-	before := s
-	if k.recent.good > 0 {
-		before.mean = k.recent.sum / k.recent.good
+	if good > 0 {
+		k.recent.add(&s, good)
 	}
-	switch certain := (s.mean - doubt*s.error) / max(k.base, 1); {
-	case s.share > bearable+1.3*k.tolerated:
+	before := s
+	before.mean, before.quick, before.middle = k.recent.mean, k.recent.quick, k.recent.middle
+	ratio := k.ratio(&s, 0)
+	switch certain := k.ratio(&s, -doubt); {
+	case s.share-doubt*s.vague > bearable+1.3*k.tolerated:
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.lower(now, overload, before, k.limit*min(1-s.share, 0.7))
 		return
-	case s.binds && certain > slow, certain > swamped:
-		k.lower(now, slower, s, k.limit*max(room*k.base/s.mean, 0.5))
+	case s.binds && certain > slow:
+		if !k.lower(now, slower, s, k.limit*max(room/ratio, 0.5)) {
+			// The limit is as low as it may be. Whether it should be, a higher one shows.
+			k.reach(now, before)
+		}
 		return
 	}
-	k.tolerated = min(k.tolerated, k.tolerated+(s.share-k.tolerated)*0.05)
+	k.tolerated = min(k.tolerated, k.tolerated+(s.share+doubt*s.vague-k.tolerated)*0.05)
 	if s.mean > 0 {
 		k.learn(now, s)
 	}
 	switch {
 	case (s.binds || s.odd) && k.probe(now, before):
-	case s.mean > grows*k.base:
+	case k.ratio(&s, -doubt/4.) > grows:
 		k.steady, k.streak = true, 0
 		if s.binds && !k.reach(now, before) {
 			// The limit is lowered only a little, because either work waits or the base is too low.
-			k.limit = max(k.limit*(1-0.3*min(s.mean/k.base-grows, 0.2)), float64(k.config.Min))
+			k.limit = max(k.limit*(1-0.3*min(ratio-grows, 0.2)), float64(k.config.Min))
 		}
-	case s.mean > 0 && float64(2*w.inFlight) >= k.limit && now >= k.holdUntil:
-		k.grow(min(max((grows*k.base-s.mean)/((grows-1)*k.base), 0.2), 1))
+	case s.mean > 0 && float64(2*most) >= k.limit && now >= k.holdUntil:
+		k.grow(min(max((grows-ratio)/(grows-1), 0.2), 1))
+		if k.limit > leap*k.usual {
+			// The base may be too high. Then more and more work waits, and nothing seems to be wrong.
+			k.usual = k.limit
+			k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
+		}
 	default:
 		k.streak = 0
 	}
 }
 
-// learn moves the base towards the duration of work while the limit does not bind. If work is
-// faster than the base, the base is lowered in any case, because work cannot be faster than without
-// waiting.
+// learn moves the base towards the duration of the quickest work while the limit does not bind. If
+// work is faster than the base, the base is lowered in any case, because work cannot be faster than
+// without waiting.
 func (k *Knee) learn(now time.Duration, s summary) {
 	switch {
-	case s.mean+doubt*s.error < k.base*(1-gap):
+	case s.quick+doubt*s.blur < k.base*(1-gap):
 		// The work has become faster, but it may still wait. A probe soon finds out.
-		k.base = s.mean
-		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/20))
-	case s.mean+doubt*s.error < k.base:
-		k.base = s.mean + doubt*s.error
-	case s.idle && s.mean < k.base:
-		k.base += (s.mean - k.base) * 0.1
+		k.base = s.quick
+		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
+	case s.quick+doubt*s.blur < k.base:
+		k.base = s.quick + doubt*s.blur
+	case s.idle && s.quick < k.base:
+		k.base += (s.quick - k.base) * 0.1
 	case s.idle && !s.odd:
-		k.base += (min(s.mean, 1.5*k.base) - k.base) * 0.05
+		k.base += (min(s.quick, 1.5*k.base) - k.base) * 0.05
 	}
 }
 
@@ -145,28 +193,30 @@ func (k *Knee) learn(now time.Duration, s summary) {
 func (k *Knee) grow(share float64) {
 	by := 0.5
 	if k.steady {
-		by = share * min(0.05*math.Exp2(float64(k.streak)), 0.25) * (0.75 + k.random.Float64()/2)
+		by = share * min(0.05*math.Exp2(float64(k.streak)), 0.5) * (0.75 + k.random.Float64()/2)
 	}
 	k.streak++
 	k.limit = min(k.limit+max(k.limit*by, 1), float64(k.config.Max))
 }
 
-// lower lowers the limit. The next window shows whether that was right.
-func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit float64) {
+// lower lowers the limit. The next window shows whether that was right. It returns false if the limit
+// cannot be lowered any further.
+func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit float64) bool {
 	k.steady, k.streak = true, 0
 	if limit = max(limit, float64(k.config.Min)); math.Floor(limit) >= math.Floor(k.limit) {
-		return
+		return false
 	}
 	if k.trial.kind == none {
 		k.trial = trial{kind, before}
 	}
 	k.change(now, limit)
+	return true
 }
 
 // change sets the limit, and drops all samples from before the change.
 func (k *Knee) change(now time.Duration, limit float64) {
 	k.limit = min(max(limit, float64(k.config.Min)), float64(k.config.Max))
-	k.from, k.window, k.recent = now, window{}, window{}
+	k.from, k.window, k.recent = now, window{}, recent{}
 }
 
 // probe lowers the limit for a test if one is due, and reports whether it did.
@@ -192,7 +242,7 @@ func (k *Knee) reach(now time.Duration, s summary) bool {
 	if now < k.reachAt || k.trial.kind != none {
 		return false
 	}
-	k.reachAt = now + k.jittered(k.config.Probe/10)
+	k.reachAt = now + k.jittered(k.config.Probe/8)
 	limit := min(max(k.limit*raise, k.limit+1), float64(k.config.Max))
 	if limit == k.limit {
 		return false
@@ -215,10 +265,6 @@ func (t *trial) moved(limit float64) float64 {
 	return limit / min(t.before.limit, t.before.rate*t.before.mean)
 }
 
-// middle returns the mean of two durations of work under the new limit: that if work waits, and
-// that if it does not.
-func (t *trial) middle(limit float64) float64 { return t.before.mean * (1 + t.moved(limit)) / 2 }
-
 // tried evaluates the first window under a changed limit. It returns true if the window must not be
 // used for anything else.
 func (k *Knee) tried(now time.Duration, s summary) bool {
@@ -237,33 +283,41 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	k.trial = trial{}
 	// If work waits, its duration follows the limit. Otherwise the duration stays the same, and the
 	// rate of completed work follows the limit.
-	waits := (s.mean < t.middle(k.limit)) == (moved < 1)
+	waits := (s.middle-before.middle < verdict*math.Log(moved)) == (moved < 1)
 	switch {
-	case waits && t.kind == lowered:
-		k.base = min(k.base, s.mean)
-		k.probeAt = now // probe again until less gets done
-		return false
-	case waits && t.kind == slower:
-		return false
-	case waits:
+	case waits && t.kind == raised:
 		// The base is right, but the limit before the trial was a little too high.
-		before.limit *= max(room*k.base/before.mean, 1-gap)
+		before.limit *= min(max(room/k.ratio(&before, 0), 1-gap), 1)
+		k.change(now, before.limit)
+		return true
 	case t.kind == raised:
-		k.slowed(now, (k.base+min(s.mean, before.mean))/2)
+		k.slowed(now, min(s.quick, before.quick))
 		return false
+	case waits && t.kind == lowered:
+		k.base = min(k.base, s.quick)
+		k.probeAt = now // probe again until less gets done
+	case waits: // the base is right
 	case t.kind == lowered:
-		k.base = max(k.base, (s.mean+before.mean)/2)
+		k.base = max(k.base, (s.quick+before.quick)/2)
 	default:
-		k.slowed(now, (s.mean+before.mean)/2)
+		k.slowed(now, (s.quick+before.quick)/2)
 	}
-	k.change(now, before.limit)
+	// At the rate of before the change and with the duration of now, so much would be in progress. If
+	// nothing had been waiting, this is the old limit, so the cut is undone.
+	old := k.limit / moved
+	needs := margin * old * max(s.mean/before.mean, math.Exp(s.middle-before.middle))
+	limit := min(max(needs, k.limit), old)
+	if math.Floor(limit) <= math.Floor(k.limit) {
+		return false
+	}
+	k.change(now, limit)
 	return true
 }
 
 // slowed raises the base. If it rises much, a probe soon checks whether that was right.
 func (k *Knee) slowed(now time.Duration, base float64) {
 	if base > k.base*(1+gap/2) {
-		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/5))
+		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/4))
 	}
 	k.base = max(k.base, base)
 }

@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -24,9 +25,9 @@ type KneeConfig struct {
 	Window time.Duration
 	// Probe is how often the limit is lowered for a test while it binds, to see whether work
 	// becomes faster and no less gets done. A probe comes after a random time between Probe and
-	// 2·Probe. Zero means 20 s.
+	// 2·Probe. Zero means 15 s.
 	Probe time.Duration
-	// Depth is the share by which a probe lowers the limit, below 0.5. Zero means 0.25.
+	// Depth is the share by which a probe lowers the limit, below 0.5. Zero means 0.2.
 	Depth float64
 	// Seed determines what is random. Give each process a different seed, so that they do not probe
 	// and recover at the same time.
@@ -51,7 +52,7 @@ func (c *KneeConfig) fill() error {
 	set(&c.Max, max(1000, c.Min))
 	set(&c.Initial, min(max(20, c.Min), c.Max))
 	set(&c.Window, 100*time.Millisecond)
-	set(&c.Probe, 20*time.Second)
+	set(&c.Probe, 15*time.Second)
 	set(&c.Depth, 0.2)
 	check(c.Min <= c.Initial && c.Initial <= c.Max, "initial",
 		"the initial limit is %d, must be %d to %d", c.Initial, c.Min, c.Max)
@@ -70,18 +71,22 @@ func set[T comparable](v *T, value T) {
 // with which the server gets the most done. Below the knee, more work in progress takes no longer.
 // Above it, all additional work waits.
 //
-// It evaluates windows of samples. The base is the time that work takes without waiting. While the
-// limit binds and work takes about as long as the base, the limit grows, faster from window to
-// window. When work takes markedly longer, the limit drops at once to rate × base, which is what
-// the server gets done in the time of the base (Little's law), but at most by half.
+// It evaluates windows of samples. How long work takes on average says little, because it changes
+// with the mix of cheap and dear work. Waiting in a queue is added to all work alike, so Knee looks
+// at the quickest tenth of it. The base is how long that takes without waiting. What it takes longer
+// is the wait. While the wait is small, the limit grows, faster from window to window. When the wait
+// is certain and the limit binds, the limit drops to what is in progress without those that wait
+// (Little's law), but at most by half. While the limit does not bind, it is not lowered because of
+// durations.
 //
-// To find the base is difficult for all such algorithms: under steady overload, there is no work
-// without waiting to learn it from. Knee learns the base from two sources only. One is windows in
-// which the limit does not bind. The other is what happens when the limit is lowered, after
-// overload or by a probe. If as much gets done as before, then work had been waiting, and the lower
-// limit is right. If less gets done in proportion, then no work had been waiting and work really
-// takes that long now; the limit goes back up, with a new base. So neither long overload nor a
-// server that became slower misleads Knee.
+// Each cut is a test. If as much gets done as before, then work had been waiting, and the lower limit
+// is right. If less gets done in proportion, then no work had been waiting: the limit goes back up,
+// and the base with it, because the work itself takes that long now. So neither a change of the
+// mix nor a server that became slower misleads Knee for long.
+//
+// Under steady overload, there is no work without waiting to learn the base from. Therefore the limit
+// is lowered for a test now and then while it binds. It is raised for a test where work seems to wait
+// a little, and where it seems to wait though the limit is at its floor.
 //
 // Reported overload lowers the limit too, if it is more than a tenth of a window. If the overload
 // does not decrease with the limit, the limit is not its cause, and Knee tolerates that share from
@@ -92,10 +97,15 @@ type Knee struct {
 	config KneeConfig
 	random *rand.Rand
 
-	limit  float64
-	base   float64 // nanoseconds; zero before the first window
+	limit float64
+	// base is how long the quickest tenth of the work takes at most without waiting, and free how
+	// long all work takes on average, as of the last window. Both are in nanoseconds, and zero
+	// before the first window.
+	base, free float64
+
 	window window
-	recent window // the windows before it, under the same limit
+	quick  quick  // of the window
+	recent recent // the windows before it, under the same limit
 	// from is when the limit was last changed for a test or because of overload. Samples that began
 	// before that say something about the old limit.
 	from time.Duration
@@ -110,6 +120,8 @@ type Knee struct {
 	holdUntil time.Duration
 	// probeAt is when the next probe is due. It is negative if that is not decided.
 	probeAt time.Duration
+	// usual is the mean of the limit over the last windows.
+	usual   float64
 	reachAt time.Duration // when the next test with a raised limit is due
 	// trial holds what was measured before the limit was changed for a test.
 	trial trial
@@ -125,22 +137,32 @@ type window struct {
 	began     time.Duration
 	good, bad float64
 	ignored   float64
+	look      float64 // how many successes there must be before the next summary
+	full      float64 // the samples that began when as much was in progress as the limit allows
 	sum       float64 // of the durations of successful work, in nanoseconds
-	squares   float64 // of the squares of these durations
+	logs      float64 // of the logarithms of these durations
+	squares   float64 // of the squares of these logarithms
 	inFlight  int64   // the largest InFlight of a sample
 }
 
 // summary is the result of a window.
 type summary struct {
-	limit float64 // the limit during the window
-	binds bool    // as much was in progress as the limit allows
-	idle  bool    // far less was in progress than the limit allows
-	rate  float64 // successes per nanosecond
-	mean  float64 // the mean duration of successes, in nanoseconds; zero if there are none
-	error float64 // the standard error of mean
-	share float64 // the share of overload
-	odd   bool    // much of the work ended with Ignore
+	limit  float64 // the limit during the window
+	binds  bool    // as much was in progress as the limit allows, most of the time
+	idle   bool    // far less was in progress than the limit allows
+	rate   float64 // successes per nanosecond
+	mean   float64 // the mean duration of successes, in nanoseconds; zero if there are none
+	quick  float64 // how long the quickest tenth of them took at most
+	blur   float64 // the standard error of quick
+	middle float64 // the mean of the logarithms of the durations
+	spread float64 // the standard error of middle
+	share  float64 // the share of overload
+	vague  float64 // the standard error of share
+	odd    bool    // much of the work ended with Ignore
 }
+
+// recent has means over several windows; see summary.
+type recent struct{ n, mean, quick, middle float64 }
 
 // trial is a test with a changed limit. Its summary is that of the last window before the change.
 type trial struct {
@@ -172,9 +194,9 @@ func NewKnee(config KneeConfig) (*Knee, error) {
 // Limit implements [Estimator].
 func (k *Knee) Limit() int64 { return int64(k.limit) }
 
-// Base returns how long work takes if it does not have to wait, as far as is known. It is zero
-// before there are samples.
-func (k *Knee) Base() time.Duration { return time.Duration(k.base) }
+// Base returns how long work takes on average if it does not have to wait, as far as is known. It is
+// zero before there are samples.
+func (k *Knee) Base() time.Duration { return time.Duration(k.free) }
 
 // Update implements [Estimator].
 func (k *Knee) Update(s Sample) int64 {
@@ -188,11 +210,15 @@ func (k *Knee) Update(s Sample) int64 {
 			w.fresh = 0
 		}
 		if w.fresh >= few || k.from == 0 {
-			*w = window{open: true, began: now, inFlight: s.InFlight}
+			*w = window{open: true, began: now}
+			k.quick.clear()
 		}
 		return k.Limit()
 	}
 	w.inFlight = max(w.inFlight, s.InFlight)
+	if float64(s.InFlight) >= 0.95*math.Floor(k.limit) {
+		w.full++
+	}
 	switch {
 	case s.Outcome == flow.Ignore:
 		w.ignored++
@@ -201,7 +227,10 @@ func (k *Knee) Update(s Sample) int64 {
 	default:
 		w.good++
 		w.sum += float64(s.RTT)
-		w.squares += float64(s.RTT) * float64(s.RTT)
+		log := math.Log(float64(max(s.RTT, 1)))
+		w.logs += log
+		w.squares += log * log
+		k.quick.add(s.RTT)
 	}
 	if took := now - w.began; k.complete(float64(took)) {
 		k.judge(now, float64(took))

@@ -10,12 +10,14 @@
 //	fmt.Println(result.Goodput(10*time.Second, 70*time.Second), result.Latency(0.99))
 //
 // The scenarios are those in which limits fail in practice: overload, a server that loses half of
-// its capacity, stable timeouts, fast failures, long idle times, and others.
+// its capacity, stable timeouts, fast failures, long idle times, mixes of cheap and dear requests
+// that change, heavy tails, and others.
 //
 // # Caveats
 //
-// Gates read the clock of package time. To use virtual time, [Run] must be called in a bubble of
-// [testing/synctest], and therefore in a test. It sleeps and waits there by means of [Clock].
+// Most gates read the clock of package time. To use virtual time, [Run] must be called in a bubble of
+// [testing/synctest], and therefore in a test. It sleeps and waits there by means of [Clock]. Gates of
+// package adaptive can do without; see [Virtual].
 //
 // The model is a queue in front of a number of workers. A real server also has caches, locks and
 // garbage. What fails in the model fails in reality, but what works in the model need not.

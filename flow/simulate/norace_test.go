@@ -12,7 +12,7 @@ const (
 	// runs is how often a scenario runs, each time with another seed.
 	runs = 2
 	// changes is how many runs the medians of TestCapacityChanges are of.
-	changes = 5
+	changes = 15
 	// longest is how long a scenario goes on at most after what it measures has begun.
 	longest = time.Duration(math.MaxInt64)
 	// settled is when at the latest a scenario begins to measure under a load that does not change.

@@ -109,8 +109,7 @@ func (r *Result) Goodput(from, to time.Duration) float64 {
 			continue
 		}
 		good += float64(p.Good)
-		server := &r.Scenario.Server
-		can += float64(server.Workers(p.At)) * step.Seconds() / server.Work(p.At).Seconds()
+		can += r.Scenario.capacity(p.At) * step.Seconds()
 	}
 	return good / can
 }

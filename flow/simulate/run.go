@@ -13,13 +13,21 @@ import (
 	"github.com/headgate/headgate/flow"
 )
 
-// Clock is the time of a simulation. It is the clock of a bubble of testing/synctest, which
-// advances when all goroutines wait. Gates read it with time.Now.
+// Clock is the time of a simulation. For gates that read time.Now or wait, it is the clock of a bubble
+// of testing/synctest, which advances when all goroutines wait. See also [Virtual].
 type Clock struct {
 	// Sleep is time.Sleep.
 	Sleep func(time.Duration)
 	// Settle waits until all goroutines except the caller's wait; it is synctest.Wait.
 	Settle func()
+}
+
+// Virtual returns a clock that advances only when the simulation says so, and how to read it. It needs
+// no bubble, and is several times as fast. It is for gates that can be told which clock to read, and
+// that never wait.
+func Virtual() (clock Clock, now func() time.Duration) {
+	var at time.Duration
+	return Clock{Sleep: func(d time.Duration) { at += d }}, func() time.Duration { return at }
 }
 
 // Subject is the gate that is tested.
@@ -32,11 +40,17 @@ type Subject struct {
 	Limit func() float64
 }
 
-// Run puts the subject in front of the scenario's server, and returns the result. It must run
-// within a bubble, and the gate must have been made there too.
+// Run puts the subject in front of the scenario's server, and returns the result. Unless the clock is
+// [Virtual], it must run within a bubble, and the gate must have been made there too.
 func Run(clock Clock, s Scenario, subject Subject) *Result {
 	if s.To == 0 {
 		s.To = s.Length
+	}
+	s.Loads = slices.Clone(s.Loads)
+	for i := range s.Loads {
+		if s.Loads[i].Sizes.Draw == nil {
+			s.Loads[i].Sizes = logNormal(s.Server.Spread)
+		}
 	}
 	r := &run{
 		Scenario: s, clock: clock, subject: subject, began: time.Now(),
@@ -85,7 +99,7 @@ type call struct {
 	load  *Load
 	came  time.Duration
 	tries int
-	work  float64 // as a multiple of the server's mean
+	work  float64 // as a multiple of Server.Work
 	stall bool
 }
 
@@ -116,7 +130,7 @@ func (r *run) arrivals(l *Load, random *rand.Rand) {
 	}
 	next = func() {
 		keep := random.Float64()*l.Peak < l.Rate(at)
-		work := math.Exp(random.NormFloat64()*r.Server.Spread - r.Server.Spread*r.Server.Spread/2)
+		work := l.Sizes.Draw(at, random)
 		stall := random.Float64() < r.Server.Stalls
 		if keep {
 			c := &call{load: l, came: at, work: work, stall: stall}

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/headgate/headgate/flow"
@@ -26,8 +28,8 @@ type Scenario struct {
 type Server struct {
 	// Workers is how many requests are worked on at a time.
 	Workers func(at time.Duration) int
-	// Work is how long a request takes on average once a worker has it. Spread is how much that
-	// varies: the standard deviation of its logarithm.
+	// Work is how long a request of the size 1 takes once a worker has it. Spread is how much that
+	// varies for loads without sizes of their own: the standard deviation of its logarithm.
 	Work   func(at time.Duration) time.Duration
 	Spread float64
 	// Fails says whether a request fails at once, within a millisecond, when the given number of
@@ -43,6 +45,8 @@ type Load struct {
 	Rate func(at time.Duration) float64
 	// Peak is the maximum of Rate.
 	Peak float64
+	// Sizes says how much work its requests are.
+	Sizes Sizes
 	// Tenant and Class are those of its requests.
 	Tenant string
 	Class  flow.Class
@@ -55,6 +59,65 @@ type Load struct {
 	Pause time.Duration
 	// Obedient callers do not retry if the rejection says so; see Rejection.Retry.
 	Obedient bool
+}
+
+// Sizes is how much work requests are, as multiples of [Server.Work]. The zero Sizes is a log-normal
+// distribution with the mean 1 and the server's spread.
+type Sizes struct {
+	// Draw returns the size of a request that comes at the given time.
+	Draw func(at time.Duration, random *rand.Rand) float64
+	// Mean returns the mean of Draw.
+	Mean func(at time.Duration) float64
+}
+
+// Mixed returns the sizes of a mix of two kinds of requests: cheap ones, and a share of dear ones.
+func Mixed(cheap, dear float64, share func(at time.Duration) float64) Sizes {
+	return Sizes{
+		Draw: func(at time.Duration, random *rand.Rand) float64 {
+			if random.Float64() < share(at) {
+				return dear
+			}
+			return cheap
+		},
+		Mean: func(at time.Duration) float64 { return cheap + share(at)*(dear-cheap) },
+	}
+}
+
+// Pareto returns sizes with a heavy tail and the mean 1. The chance of a size above x decreases with
+// the power alpha of x, which is above 1. Up to 2, the variance is infinite.
+func Pareto(alpha float64) Sizes {
+	least := (alpha - 1) / alpha
+	return Sizes{
+		Draw: func(_ time.Duration, random *rand.Rand) float64 {
+			return least * math.Exp(random.ExpFloat64()/alpha)
+		},
+		Mean: Constant(1.0),
+	}
+}
+
+// logNormal returns sizes with the mean 1 and that standard deviation of the logarithm.
+func logNormal(spread float64) Sizes {
+	return Sizes{
+		Draw: func(_ time.Duration, random *rand.Rand) float64 {
+			return math.Exp(random.NormFloat64()*spread - spread*spread/2)
+		},
+		Mean: Constant(1.0),
+	}
+}
+
+// capacity returns how many requests per second the server gets done at that time.
+func (s *Scenario) capacity(at time.Duration) float64 {
+	size, weight := 0.0, 0.0
+	for i := range s.Loads {
+		l := &s.Loads[i]
+		rate := l.Rate(at)
+		weight += rate
+		size += rate * l.Sizes.Mean(at)
+	}
+	if weight == 0 {
+		size, weight = 1, 1
+	}
+	return float64(s.Server.Workers(at)) / s.Server.Work(at).Seconds() * weight / size
 }
 
 // Constant returns a quantity that is always v.

@@ -1,0 +1,73 @@
+package simulate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/flow/simulate"
+)
+
+// What is healthy is not refused, whatever the mix of its work is, and whether the limit has a floor.
+func TestHealthyIsNotRefused(t *testing.T) {
+	t.Parallel()
+	for _, scenario := range []simulate.Scenario{
+		simulate.Healthy(0.7), simulate.Bimodal(0.63), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7),
+		simulate.Shifted(0.63), simulate.Routes(0.7),
+	} {
+		for _, s := range []subject{{}, {floor: 8}} {
+			seeds(scenario, func(scenario simulate.Scenario) {
+				r := s.run(t, scenario)
+				if share := float64(r.All.Refused) / float64(r.All.Tries); share > 0.01 {
+					missed(t, "%s, %+v, seed %d: %.4f refused, want 0.01", scenario.Name, s, scenario.Seed, share)
+				}
+			})
+		}
+	}
+}
+
+// Under too much of such work, as much gets done as with the best limit that does not move.
+func TestAsGoodAsTheBestLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scenario simulate.Scenario
+		best     int64
+	}{
+		{simulate.Bimodal(1.5), 60},
+		{simulate.HeavyTailed(1.5), 260},
+		{simulate.Shifted(1.5), 100},
+		{simulate.Routes(2), 100},
+		{simulate.FiveTimesSlower(0.7), 30},
+		{simulate.FiveTimesSlower(1.5), 27},
+		{simulate.Cold(1.5), 220},
+	} {
+		seeds(c.scenario, func(scenario simulate.Scenario) {
+			good, best := goodput(subject{}.run(t, scenario)), fixed(t, cut(scenario), c.best)
+			t.Logf("%s: goodput %.3f, with the best limit %.3f", scenario.Name, good, best)
+			if good < 0.9*best {
+				missed(t, "%s, seed %d: goodput %.3f, with the best limit %.3f; want 0.9 of that", scenario.Name, scenario.Seed, good, best)
+			}
+		})
+	}
+}
+
+// How soon the goodput is back after the work has become slower, and after the start.
+func TestRecovers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scenario         simulate.Scenario
+		from, to, within time.Duration
+	}{
+		{simulate.FiveTimesSlower(0.7), simulate.HalvedAt, simulate.BackAt, 3 * time.Second},
+		{simulate.FiveTimesSlower(1.5), simulate.HalvedAt, simulate.BackAt, 3 * time.Second},
+		{simulate.Cold(1.5), 0, 30 * time.Second, 2 * time.Second},
+		{simulate.TenTimes(), simulate.HalvedAt, 60 * time.Second, 5 * time.Second},
+	} {
+		seeds(c.scenario, func(scenario simulate.Scenario) {
+			took := subject{}.runWhole(t, scenario).Recovers(c.from, c.to, 0.9)
+			t.Logf("%s: %v", scenario.Name, took)
+			if took < 0 || took > c.within {
+				missed(t, "%s, seed %d: 90 %% of goodput after %v, want %v", scenario.Name, scenario.Seed, took, c.within)
+			}
+		})
+	}
+}
