@@ -8,19 +8,14 @@
 // which is given back with an [Outcome] when the work has ended, or a [*Rejection]. A rejection
 // says why the gate refused, when to try again, and whether to try again at all:
 //
-//	permit, err := gate.Acquire(ctx, flow.Request{Key: account, Class: flow.Sheddable})
+//	report, err := flow.Get(ctx, gate, flow.Request{Key: account, Class: flow.Sheddable},
+//		func(ctx context.Context) (Report, error) { return work(ctx) })
 //	if rejection, ok := errors.AsType[*flow.Rejection](err); ok {
 //		return tooBusy(rejection.RetryAfter)
-//	} else if err != nil {
-//		return err
 //	}
-//	defer permit.Done(flow.Ignore) // if what follows panics
-//	answer, err := work(permit.Context(ctx))
-//	if errors.Is(err, context.DeadlineExceeded) {
-//		permit.Done(flow.Overload)
-//	} else {
-//		permit.Done(flow.Success)
-//	}
+//
+// [Do] is the same for work without a result. Whoever decides on the outcome calls [Gate.Acquire]
+// and [Permit.Done].
 //
 // There are gates of several kinds:
 //

@@ -12,6 +12,40 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
+// A gate is asked, the work is done, and the permit is given back by one call.
+func ExampleDo() {
+	gate, err := permits.New(permits.Config{Name: "reports", Limit: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	request := flow.Request{Key: "account 7"}
+	err = flow.Do(ctx, gate, request, func(context.Context) error {
+		fmt.Println("the report is made")
+		// Other callers are refused meanwhile.
+		return flow.Do(ctx, gate, request, func(context.Context) error { return nil })
+	})
+	rejection, ok := errors.AsType[*flow.Rejection](err)
+	fmt.Println("a second one:", ok && rejection.Reason == flow.ReasonBusy)
+	// Output:
+	// the report is made
+	// a second one: true
+}
+
+// A result comes back with its type.
+func ExampleGet() {
+	gate, err := permits.New(permits.Config{Name: "reports", Limit: 1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rows, err := flow.Get(context.Background(), gate, flow.Request{Key: "account 7"},
+		func(context.Context) (int, error) { return 42, nil })
+	fmt.Println(rows, err)
+	// Output: 42 <nil>
+}
+
 // Each account may have one report at a time, and two an hour. What the first gate
 // refuses is not charged to the second.
 func ExampleChain() {

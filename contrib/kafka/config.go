@@ -77,7 +77,7 @@ type Config struct {
 	// Key wait for each other at the gate. Nil means the zero Request for all records.
 	Request func(r *kgo.Record) flow.Request
 	// Outcome returns the outcome of an attempt for the gate, given its error. Nil means
-	// DefaultOutcome.
+	// flow.OutcomeOf.
 	Outcome func(err error) flow.Outcome
 
 	// MaxBytes bounds the memory for records that are being fetched, wait, or are being handled: 1
@@ -212,7 +212,7 @@ func (c *Config) complete() {
 	or(&c.Retry.Backoff, 100*time.Millisecond)
 	or(&c.Retry.MaxBackoff, max(10*time.Second, c.Retry.Backoff))
 	if c.Outcome == nil {
-		c.Outcome = DefaultOutcome
+		c.Outcome = flow.OutcomeOf
 	}
 	if c.Request == nil {
 		c.Request = func(*kgo.Record) flow.Request { return flow.Request{} }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/attempt"
 )
 
@@ -23,8 +22,3 @@ func Permanent(err error) error { return attempt.Permanent(err) }
 // of a Retry-After header. Later(nil, d) is nil. A [*flow.Rejection] or a [*headgate.DeniedError]
 // in an error that Handle returns has the same effect.
 func Later(err error, d time.Duration) error { return attempt.Later(err, d) }
-
-// DefaultOutcome returns Success if there is no error. It returns Overload for deadlines that have
-// passed, stores that are unavailable, and work that another gate has shed. It returns Ignore for
-// all other errors.
-func DefaultOutcome(err error) flow.Outcome { return attempt.Outcome(err) }

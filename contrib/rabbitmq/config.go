@@ -59,7 +59,7 @@ type Config struct {
 	// Key wait for each other at the gate. Nil means the zero Request for all messages.
 	Request func(d *amqp.Delivery) flow.Request
 	// Outcome returns the outcome of an attempt for the gate, given its error. Nil means
-	// DefaultOutcome.
+	// flow.OutcomeOf.
 	Outcome func(err error) flow.Outcome
 
 	// Prefetch says how many unsettled messages the broker may deliver.
@@ -165,7 +165,7 @@ func (c *Config) complete() {
 		or(&tier.Queue, fmt.Sprintf("%s.retry.%v", c.Queue.Name, tier.Delay))
 	}
 	if c.Outcome == nil {
-		c.Outcome = DefaultOutcome
+		c.Outcome = flow.OutcomeOf
 	}
 	if c.Request == nil {
 		c.Request = func(*amqp.Delivery) flow.Request { return flow.Request{} }

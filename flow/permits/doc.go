@@ -11,11 +11,9 @@
 //	if err != nil {
 //		return err
 //	}
-//	permit, err := reports.Acquire(ctx, flow.Request{Key: account, Cost: 1})
-//	if err != nil {
-//		return err // a *flow.Rejection says why, and whether to come again
-//	}
-//	defer permit.Done(flow.Success)
+//	err = flow.Do(ctx, reports, flow.Request{Key: account, Cost: 1}, report)
+//
+// A [*flow.Rejection] says why a request was refused, and whether to come again.
 //
 // With a Queue, Acquire waits while all permits are in use. More important classes are served
 // first. Within a class, tenants are served in turn, by cost, so a tenant that sends a lot delays

@@ -115,18 +115,6 @@ func ComeAgain(err error) time.Duration {
 	return max(d, 0)
 }
 
-// Outcome is Success without an error; Overload for deadlines that have passed, stores that
-// are unavailable and work that another gate has shed; and Ignore for all other errors.
-func Outcome(err error) flow.Outcome {
-	switch {
-	case err == nil:
-		return flow.Success
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, headgate.ErrUnavailable), errors.Is(err, flow.ErrShed):
-		return flow.Overload
-	}
-	return flow.Ignore
-}
-
 // Backoff is the wait before the try that follows so many failed ones, 1 or more. It
 // doubles from first up to longest, and is shortened by up to a half at random.
 func Backoff(tries int, first, longest time.Duration) time.Duration {

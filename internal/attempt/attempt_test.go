@@ -86,24 +86,6 @@ func TestComeAgain(t *testing.T) {
 	}
 }
 
-func TestOutcome(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want flow.Outcome
-	}{
-		{nil, flow.Success},
-		{fmt.Errorf("x: %w", context.DeadlineExceeded), flow.Overload},
-		{headgate.ErrUnavailable, flow.Overload},
-		{&flow.Rejection{Reason: flow.ReasonBusy}, flow.Overload},
-		{context.Canceled, flow.Ignore},
-		{errors.New("x"), flow.Ignore},
-	} {
-		if got := Outcome(test.err); got != test.want {
-			t.Errorf("%v: %v, want %v", test.err, got, test.want)
-		}
-	}
-}
-
 func TestStagger(t *testing.T) {
 	for range 1000 {
 		if d := Stagger(time.Second); d < time.Second || d > time.Second+time.Second/8 {
