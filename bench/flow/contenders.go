@@ -41,13 +41,7 @@ var contenders = []contender{
 		k, err := adaptive.NewKnee(adaptive.KneeConfig{Initial: initial, Max: highest})
 		return estimated(k, err)
 	}},
-	{"failsafe-go, limiter", func() (simulate.Subject, error) {
-		l := adaptivelimiter.NewBuilder[any]().WithLimits(1, highest, initial).Build()
-		return simulate.Subject{
-			Gate:  gate(func() (func(flow.Outcome), bool) { return failsafe(l) }),
-			Limit: func() float64 { return float64(l.Limit()) },
-		}, nil
-	}},
+	{"failsafe-go, limiter", failsafeLimiter()},
 	{"failsafe-go, throttler", func() (simulate.Subject, error) {
 		l := adaptivethrottler.NewWithDefaults[any]()
 		return simulate.Subject{Gate: gate(func() (func(flow.Outcome), bool) {
@@ -88,6 +82,30 @@ var contenders = []contender{
 	{"nothing", func() (simulate.Subject, error) {
 		return simulate.Subject{Gate: flow.Chain()}, nil
 	}},
+}
+
+// failsafeLimiter makes the library's limiter with its default settings, changed by options.
+func failsafeLimiter(
+	options ...func(adaptivelimiter.Builder[any]) adaptivelimiter.Builder[any],
+) func() (simulate.Subject, error) {
+	return func() (simulate.Subject, error) {
+		b := adaptivelimiter.NewBuilder[any]().WithLimits(1, highest, initial)
+		for _, o := range options {
+			b = o(b)
+		}
+		l := b.Build()
+		return simulate.Subject{
+			Gate:  gate(func() (func(flow.Outcome), bool) { return failsafe(l) }),
+			Limit: func() float64 { return float64(l.Limit()) },
+		}, nil
+	}
+}
+
+// tripwire makes it with the settings of Tripwire, the simulator of the library's author.
+func tripwire() func() (simulate.Subject, error) {
+	return failsafeLimiter(func(b adaptivelimiter.Builder[any]) adaptivelimiter.Builder[any] {
+		return b.WithRecentWindow(time.Second, time.Second, 10).WithBaselineWindow(60).WithCorrelationWindow(50)
+	})
 }
 
 func estimated(e adaptive.Estimator, err error) (simulate.Subject, error) {

@@ -28,6 +28,7 @@ var charted = map[string]string{
 // page is docs/flow-simulation.md and its charts.
 type page struct {
 	results map[string][]*simulate.Result // by scenario, in the order of contenders
+	seeds   []byte                        // the part with many seeds
 }
 
 const intro = `# Gates in a simulator
@@ -65,6 +66,7 @@ func (p *page) files() map[string][]byte {
 		}
 		p.table(&b, s)
 	}
+	b.Write(p.seeds)
 	files["flow-simulation.md"] = b.Bytes()
 	return files
 }

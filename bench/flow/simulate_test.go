@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -87,6 +88,9 @@ func TestWrite(t *testing.T) {
 		}
 		t.Logf("%s is done", s.Name)
 	}
+	var b bytes.Buffer
+	part(&b, func(c contender, s simulate.Scenario) *simulate.Result { return run(t, c, s) })
+	p.seeds = b.Bytes()
 	if err := os.MkdirAll(filepath.Join(*write, "flow-simulation"), 0o755); err != nil {
 		t.Fatal(err)
 	}
