@@ -178,6 +178,7 @@ func apacheFile(t *testing.T, addr, site string) string {
 	t.Helper()
 	dir := t.TempDir()
 	text := "ServerRoot " + dir + "\nServerName localhost\nListen " + addr + "\nPidFile " + dir + "/pid\nMutex file:" + dir + "\nErrorLog /dev/null\n"
+	text += "KeepAlive Off\n" // or proxies that read to the end of the connection wait for five seconds
 	for _, name := range []string{"mpm_prefork", "authz_core", "dir"} {
 		text += "LoadModule " + name + "_module /usr/lib/apache2/modules/mod_" + name + ".so\n"
 	}
