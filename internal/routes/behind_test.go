@@ -61,3 +61,27 @@ func TestWhatIsNeverRead(t *testing.T) {
 		}
 	}
 }
+
+// TestUnsaid: who has rules for routes is told to say what is behind, unless the policy or the door
+// says it.
+func TestUnsaid(t *testing.T) {
+	route, other := []policy.Rule{rule("login", policy.Equal("route", "POST /login"))}, []policy.Rule{rule("all")}
+	for _, test := range []struct {
+		name  string
+		rules []policy.Rule
+		said  spelling.Forms
+		opts  []policy.Option
+		told  bool
+	}{
+		{"nothing is said", route, 0, nil, true},
+		{"no routes", other, 0, nil, false},
+		{"the policy says it", route, 0, []policy.Option{policy.Behind("express")}, false},
+		{"the policy says any", route, 0, []policy.Option{policy.Behind("any")}, false},
+		{"the door says it", route, spelling.ExactCase | spelling.ExactSlash, nil, false},
+	} {
+		names, problems := New(newSet(t, test.rules, test.opts...), test.said)
+		if told := names.Unsaid() != ""; told != test.told || problems != nil {
+			t.Errorf("%s: told %v, %q", test.name, told, problems)
+		}
+	}
+}

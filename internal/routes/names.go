@@ -25,6 +25,7 @@ type Names struct {
 	prefixes []string
 	more     bool
 	methods  bool
+	unsaid   bool
 }
 
 // New returns the names for a policy with the patterns in others besides its own.
@@ -86,6 +87,7 @@ func New(set *policy.Set, said spelling.Forms, others ...string) (n *Names, prob
 		n.more, n.methods = true, n.methods || namesMethod(v.text)
 	}
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
+	n.unsaid = n.more && said == 0 && len(set.Behind()) == 0
 	return n, problems
 }
 
@@ -94,6 +96,14 @@ func (n *Names) Forms() spelling.Forms { return n.table.Forms }
 
 // More reports whether the policy names routes besides those in others.
 func (n *Names) More() bool { return n.more }
+
+// Unsaid is what to tell the log if the policy names routes and nothing says what is behind, or "".
+func (n *Names) Unsaid() string {
+	if !n.unsaid {
+		return ""
+	}
+	return "the policy has rules for routes, and nothing says which server is behind: paths that differ in case, or in a slash at the end, count as different routes, and some servers serve them as one; write behind in the policy, such as behind: express, or behind: any"
+}
 
 // Methods reports whether some route is of one method only.
 func (n *Names) Methods() bool { return n.methods }

@@ -197,9 +197,7 @@ func (h *Handler) now() *plan {
 	p.needsPath = p.needed["path"]
 	p.readsPaths = p.needsPath || p.needed["route"]
 	p.readsMethods = p.readsPaths || p.needed["method"]
-	p.names.bad = func(problem string) {
-		h.options.Logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("at", h.at), slog.String("problem", problem))
-	}
+	p.names.logger = h.options.Logger.With(slog.String("at", h.at))
 	h.plan.CompareAndSwap(old, p)
 	return p
 }
@@ -207,9 +205,9 @@ func (h *Handler) now() *plan {
 // byForms finds the routes of a policy, for each list of forms that proxies give. It is safe for
 // concurrent use.
 type byForms struct {
-	bad   func(problem string)
-	all   sync.Map // of *routes.Names, by forms
-	count atomic.Int64
+	logger *slog.Logger
+	all    sync.Map // of *routes.Names, by forms
+	count  atomic.Int64
 }
 
 // of returns the names for what a proxy says of its application.
@@ -226,7 +224,10 @@ func (b *byForms) of(set *policy.Set, said spelling.Forms) *routes.Names {
 	}
 	b.count.Add(1)
 	for _, problem := range problems {
-		b.bad(problem)
+		b.logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("problem", problem))
+	}
+	if text := n.Unsaid(); text != "" {
+		b.logger.Warn(text)
 	}
 	return n
 }
