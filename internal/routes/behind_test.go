@@ -13,13 +13,13 @@ import (
 // What the servers behind take for the same path is of the same route.
 func TestBehind(t *testing.T) {
 	t.Parallel()
-	set := newSet(t, []policy.Rule{rule("a", policy.Equal("route", "POST /login", "POST /users/{ID}"), policy.Prefix("route", "POST /admin/", "POST /v"))}, policy.Behind("express"))
+	set := newSet(t, []policy.Rule{rule("a", policy.Equal("route", "POST /login", "POST /members/{ID}"), policy.Prefix("route", "POST /admin/", "POST /v"))}, policy.Behind("express"))
 	n, problems := New(set, 0)
 	if problems != nil {
 		t.Fatal(problems)
 	}
 	for raw, want := range map[string]string{
-		"/login": "POST /login", "/LOGIN/": "POST /login", "/Users/7/": "POST /users/{ID}", "/Admin": "POST /admin/", "/admin/X": "POST /admin/", "/V2": "POST /v*", "/other": Unmatched,
+		"/login": "POST /login", "/LOGIN/": "POST /login", "/Members/7/": "POST /members/{ID}", "/Admin": "POST /admin/", "/admin/X": "POST /admin/", "/V2": "POST /v*", "/other": Unmatched,
 	} {
 		p, wrong := spelling.Read(raw, n.Forms())
 		if wrong != nil {
