@@ -80,7 +80,7 @@ func TestUnsaid(t *testing.T) {
 		{"the door says it", route, spelling.ExactCase | spelling.ExactSlash, nil, false},
 	} {
 		names, problems := New(newSet(t, test.rules, test.opts...), test.said)
-		if told := names.Unsaid() != ""; told != test.told || problems != nil {
+		if told := names.Unsaid(); told != test.told || problems != nil {
 			t.Errorf("%s: told %v, %q", test.name, told, problems)
 		}
 	}

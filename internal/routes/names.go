@@ -97,13 +97,11 @@ func (n *Names) Forms() spelling.Forms { return n.table.Forms }
 // More reports whether the policy names routes besides those in others.
 func (n *Names) More() bool { return n.more }
 
-// Unsaid is what to tell the log if the policy names routes and nothing says what is behind, or "".
-func (n *Names) Unsaid() string {
-	if !n.unsaid {
-		return ""
-	}
-	return "the policy has rules for routes, and nothing says which server is behind: paths that differ in case, or in a slash at the end, count as different routes, and some servers serve them as one; write behind in the policy, such as behind: express, or behind: any"
-}
+// UnsaidText is what the log is told if [Names.Unsaid].
+const UnsaidText = "the policy has rules for routes, and nothing says which server is behind: paths that differ in case, or in a slash at the end, count as different routes, and some servers serve them as one; write behind in the policy, such as behind: express, or behind: any"
+
+// Unsaid reports whether the policy names routes and nothing says what is behind.
+func (n *Names) Unsaid() bool { return n.unsaid }
 
 // Methods reports whether some route is of one method only.
 func (n *Names) Methods() bool { return n.methods }

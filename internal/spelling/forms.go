@@ -105,12 +105,12 @@ func (f Forms) Problem() string {
 	return ""
 }
 
-// Or returns what is said, and what is known besides, as far as that does not contradict it.
-func (said Forms) Or(known Forms) Forms {
+// Or returns f, and what is known besides, as far as that does not contradict it.
+func (f Forms) Or(known Forms) Forms {
 	for _, pair := range either {
-		if said&(pair[0]|pair[1]) != 0 {
+		if f&(pair[0]|pair[1]) != 0 {
 			known &^= pair[0] | pair[1]
 		}
 	}
-	return said | known
+	return f | known
 }

@@ -202,8 +202,10 @@ func TestForms(t *testing.T) {
 // someForms are none, each of them alone, and as many as may be said together. What is in
 // between, the fuzz test tries.
 func someForms() []spelling.Forms {
-	return []spelling.Forms{0, encoded, double, leading, cut, kept, encoded | double | leading | cut, encoded | double | leading | kept,
-		spelling.OtherBytes, php, spelling.KeptPathInfo, alike, php | alike | kept | double}
+	return []spelling.Forms{
+		0, encoded, double, leading, cut, kept, encoded | double | leading | cut, encoded | double | leading | kept,
+		spelling.OtherBytes, php, spelling.KeptPathInfo, alike, php | alike | kept | double,
+	}
 }
 
 // oneReading says how a path that is read could be taken for one that is protected, and

@@ -82,7 +82,7 @@ func (l *late) open(ctx context.Context, open func(context.Context) (closer, err
 		if err == nil {
 			c := s.(counter) //nolint:forcetypeassert // All kinds are.
 			l.opened.Store(&c)
-			l.logger.Info("the store is open", slog.Duration("after", time.Since(began).Round(time.Millisecond)))
+			l.logger.InfoContext(ctx, "the store is open", slog.Duration("after", time.Since(began).Round(time.Millisecond)))
 			return
 		}
 		l.failed(err)

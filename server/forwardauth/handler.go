@@ -226,8 +226,8 @@ func (b *byForms) of(set *policy.Set, said spelling.Forms) *routes.Names {
 	for _, problem := range problems {
 		b.logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("problem", problem))
 	}
-	if text := n.Unsaid(); text != "" {
-		b.logger.Warn(text)
+	if n.Unsaid() {
+		b.logger.Warn(routes.UnsaidText)
 	}
 	return n
 }

@@ -84,3 +84,53 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
+
+// What an upstream server says that is no answer, by its status or by how it is framed,
+// is none, and the client's connection goes on.
+func TestAnswersThatAreNone(t *testing.T) {
+	t.Parallel()
+	const body = "Content-Length: 2\r\n\r\nok"
+	for name, text := range map[string]string{
+		"status 000":        "HTTP/1.1 000 a\r\n" + body,
+		"status 099":        "HTTP/1.1 099 a\r\n" + body,
+		"status 1000":       "HTTP/1.1 1000 a\r\n" + body,
+		"two lengths":       "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n" + body,
+		"a zero byte":       "HTTP/1.1 200 OK\r\nX: a\x00b\r\n" + body,
+		"a CR":              "HTTP/1.1 200 OK\r\nX: a\rSet-Cookie: b\r\n" + body,
+		"an unknown coding": "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"an upgrade":        "HTTP/1.1 101 a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"headers too large": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", maxResponseHeader) + "\r\n" + body,
+		"half of it":        "HTTP/1.1 200 OK\r\nConten",
+		"nothing":           "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(conn, text)
+				_ = conn.Close()
+			})
+			g := serveGateway(t, decider(t, nil), to(up.URL))
+			from := raw(t, g.addr, strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 2))
+			for range 2 {
+				res, err := http.ReadResponse(from, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, res.Body); err != nil {
+					t.Fatal(err)
+				}
+				if res.StatusCode != http.StatusBadGateway {
+					t.Errorf("the answer is %s", res.Status)
+				}
+			}
+			if strings.Contains(g.log.String(), "panic") {
+				t.Errorf("the log is\n%s", g.log)
+			}
+		})
+	}
+}

@@ -49,8 +49,8 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		// Check refuses such a policy, but now it is in force already.
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
 	}
-	if text := p.names.Unsaid(); text != "" {
-		g.options.Logger.Warn(text)
+	if p.names.Unsaid() {
+		g.options.Logger.Warn(routes.UnsaidText)
 	}
 	if lacking := g.settling.lacking(now.Set); len(lacking) > 0 {
 		g.options.Logger.Warn("costs are to be settled under rules that the policy does not have", slog.String("rules", strings.Join(lacking, ", ")))

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/bubbletest"
 )
 
 // TestLateReading: a decision is never earlier than the last one of its shard, however long ago its
@@ -239,7 +239,7 @@ func TestBubble(t *testing.T) {
 		"sliding window":  headgate.Sliding(30, time.Minute),
 	} {
 		outside := New()
-		synctest.Test(t, func(t *testing.T) {
+		bubbletest.Test(t, func(t *testing.T) {
 			for place, s := range map[string]headgate.Store{"outside": outside, "inside": New()} {
 				limiter := headgate.New(s, headgate.MustRule("x", limit))
 				for range 2 {

@@ -409,7 +409,8 @@ func (sh *shard) finish(st *step, c *headgate.Check, charge, punish, open bool, 
 // list of limits asks that is faster than all before, load also stores the result. There must be
 // room for further entries if the counter is a bucket that lists of different rates share.
 func (sh *shard) load(st *step, now headgate.Instant) {
-	l, at, free := st.limit, sh.wall.on(st.limit, now), uint32(0)
+	l, at := st.limit, sh.wall.on(st.limit, now)
+	var free uint32
 	st.entry = sh.table.find(st.place)
 	var moved bool
 	switch e := st.entry; {

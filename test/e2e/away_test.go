@@ -20,10 +20,11 @@ func TestStartWithoutStore(t *testing.T) {
 		url     string
 		restart func()
 	}
-	one := func(d interface {
+	type server interface {
 		Kill()
 		Restart()
-	}, url string) away {
+	}
+	one := func(d server, url string) away {
 		d.Kill()
 		return away{url, d.Restart}
 	}

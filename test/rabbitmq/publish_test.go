@@ -172,7 +172,10 @@ func mismatched(t *testing.T, n *node) {
 		}},
 	})
 	select {
-	case <-told:
+	case err := <-told:
+		if err == nil {
+			t.Fatal("nothing is wrong")
+		}
 	case <-servers.Bounded(t).Done():
 		t.Fatal("nothing was told")
 	}

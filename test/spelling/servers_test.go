@@ -160,7 +160,7 @@ func program(name string) string {
 // phpSite is a directory with an application that any user may read.
 func phpSite(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "headgate-php-")
+	dir, err := os.MkdirTemp("", "headgate-php-") //nolint:usetesting // Nobody else may enter TempDir.
 	if err == nil {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		err = os.CopyFS(dir, os.DirFS("testdata/php/symfony"))

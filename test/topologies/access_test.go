@@ -312,7 +312,7 @@ func mistakenTopology(t *testing.T, c *servers.Cluster) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := redis.Open(t.Context(), stores.Patiently(test.url))
-			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.want) || errors.Is(err, store.ErrRefused) != (test.kind == store.ErrRefused) {
+			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.want) || errors.Is(err, store.ErrRefused) != errors.Is(test.kind, store.ErrRefused) {
 				t.Errorf("got %v, want %v that says %q", err, test.kind, test.want)
 			}
 		})
