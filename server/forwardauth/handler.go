@@ -227,7 +227,7 @@ func (b *byForms) of(set *policy.Set, said spelling.Forms) *routes.Names {
 		b.logger.Warn("the policy names a route that proxies cannot ask for; its rules do not bind there", slog.String("problem", problem))
 	}
 	if n.Unsaid() {
-		b.logger.Warn(routes.UnsaidText)
+		b.logger.Warn("the policy does not say what is behind", slog.String("problem", routes.UnsaidText))
 	}
 	return n
 }

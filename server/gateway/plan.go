@@ -50,7 +50,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		g.options.Logger.Error("the policy names a route that cannot be found; its rules do not bind it", slog.String("problem", problem))
 	}
 	if p.names.Unsaid() {
-		g.options.Logger.Warn(routes.UnsaidText)
+		g.options.Logger.Warn("the policy does not say what is behind", slog.String("problem", routes.UnsaidText))
 	}
 	if lacking := g.settling.lacking(now.Set); len(lacking) > 0 {
 		g.options.Logger.Warn("costs are to be settled under rules that the policy does not have", slog.String("rules", strings.Join(lacking, ", ")))
