@@ -13,14 +13,6 @@ import (
 	"github.com/headgate/headgate/flow/shed"
 )
 
-// must returns v, or ends the program.
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 // newKnee returns a gate with a limit that stays at n.
 func newKnee(n int64) *adaptive.Gate {
 	return adaptive.New("limit", must(adaptive.NewKnee(adaptive.KneeConfig{Initial: n, Min: n, Max: n})))

@@ -259,3 +259,11 @@ func mean(v []float64) float64 {
 	}
 	return sum / float64(len(v))
 }
+
+// must returns v, or ends the program.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
