@@ -33,10 +33,10 @@ func EnvoyFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// ReadEnvoy reads the configuration of envoyproxy/ratelimit in a directory, a domain
-// in each document of each file; those of one domain are read as one. The Set of what is loaded has a direct rule for each limit,
-// and Nested leads to them. If a file is wrong, the error is an [*Error] with the
-// mistakes of all files; if one cannot be read, it wraps that of package os.
+// ReadEnvoy reads the configuration of envoyproxy/ratelimit in a directory, a domain in each document
+// of each file; those of one domain are read as one. The Set of what is loaded has a direct rule for
+// each limit, and Nested leads to them. If a file is wrong, the error is an [*Error] with the mistakes
+// of all files; if one cannot be read, it wraps that of package os.
 func ReadEnvoy(dir string, opts ...policy.Option) (Loaded, error) {
 	var loaded Loaded
 	domains, err := readEnvoy(dir, &loaded)

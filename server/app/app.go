@@ -28,7 +28,8 @@ import (
 )
 
 // App is the service, ready to serve: its policy is loaded, and its addresses are bound. Its store
-// answers, or is waited for while the service says that it is not ready. Make one with [New]. End it with Serve or Close.
+// answers, or is waited for while the service says that it is not ready. Make one with [New]. End
+// it with Serve or Close.
 type App struct {
 	settings Settings
 	source   *source
