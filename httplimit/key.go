@@ -3,10 +3,12 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 // Key says what requests are counted by. Make one with the By functions, [Everyone] or [Combine]. A
@@ -175,3 +177,171 @@ func MuxRoute(mux *http.ServeMux) func(*http.Request) string {
 
 // Unmatched is the route of requests for which [MuxRoute] finds no pattern.
 const Unmatched = "unmatched"
+
+// Source is the name of the header in which trusted proxies pass on the client's address.
+// [XForwardedFor] and [Forwarded] are lists to which each proxy adds. Any other name, such as
+// "X-Real-IP" or "CF-Connecting-IP", is a header with a single address, which the trusted proxy
+// sets. It is a string.
+type Source = identity.Source
+
+// The sources that are lists.
+const (
+	XForwardedFor = identity.XForwardedFor
+	Forwarded     = identity.Forwarded // RFC 7239
+)
+
+// Resolver finds the address of the client that sent a request. It believes a
+// forwarded address only when the connection comes from a trusted proxy. The
+// zero Resolver trusts nobody: the client is the peer of the connection. It is
+// immutable and safe for concurrent use.
+type Resolver struct{ of identity.Resolver }
+
+// NewResolver returns a resolver that believes the named header if it comes from one of the
+// proxies. A proxy is a prefix ("10.0.0.0/8"), an address ("::1"), or "unix" for all peers on a
+// Unix socket, which have no address. The error is a [*headgate.InvalidError] with every mistake. A
+// prefix that covers all addresses is a mistake, because any client could then pretend to be
+// another one.
+func NewResolver(source Source, proxies ...string) (*Resolver, error) {
+	res, problems := identity.NewResolver(source, proxies)
+	if err := problems.Err("client addresses"); err != nil {
+		return nil, err
+	}
+	return &Resolver{*res}, nil
+}
+
+// Client returns the client's address: an IPv4 address as such, not mapped into IPv6, and without a
+// zone. Usually it is the peer of the connection. If that is a trusted proxy, the source header
+// decides. A list is read from its right end, where the nearest proxy has written; the first
+// address that is not a trusted proxy is the client. If an entry is not an address, the
+// trusted proxy that was read last counts as the client. ok is false if there is no address at all,
+// as on a Unix socket.
+func (res *Resolver) Client(r *http.Request) (addr netip.Addr, ok bool) {
+	return res.of.Client(r.RemoteAddr, r.Header[string(res.of.Source())])
+}
+
+// Trusts reports whether the request comes from a trusted proxy, so that its headers about the
+// client can be believed.
+func (res *Resolver) Trusts(r *http.Request) bool { return res.of.Trusts(r.RemoteAddr) }
+
+// Source is the header that the resolver believes, in canonical form; "" if it
+// believes none.
+func (res *Resolver) Source() Source { return res.of.Source() }
+
+// PathForm is a form of paths that servers read in different ways, together with one way to read
+// it; see [Paths].
+type PathForm uint16
+
+// The ways to read such forms.
+const (
+	// IgnoredOverrides says that the method is that of the request line, whatever headers such as
+	// X-HTTP-Method-Override and the parameter _method say.
+	IgnoredOverrides = PathForm(spelling.IgnoredOverrides)
+	// EncodedSlashes says that %2F and %5C belong to the segment in which they are, as in
+	// /projects/group%2Fname.
+	EncodedSlashes = PathForm(spelling.EncodedSlashes)
+	// DoubleEncoding says that paths are decoded once: %2541 is the text %41, not A.
+	DoubleEncoding = PathForm(spelling.DoubleEncoding)
+	// LeadingSlashes says that //a is the same as /a, or is not served, but never means the host a.
+	LeadingSlashes = PathForm(spelling.LeadingSlashes)
+	// CutParameters says that a ; and what follows it in a segment is removed before anything is
+	// decoded, as Tomcat, Jetty and Spring do.
+	CutParameters = PathForm(spelling.CutParameters)
+	// KeptParameters says that ; is a character like any other. It excludes
+	// CutParameters.
+	KeptParameters = PathForm(spelling.KeptParameters)
+	// OtherBytes says that bytes that are not UTF-8, such as %FF, are kept as they are, or refused.
+	OtherBytes = PathForm(spelling.OtherBytes)
+	// CutPathInfo says that /login.php/x is /login.php, as in PHP.
+	CutPathInfo = PathForm(spelling.CutPathInfo)
+	// FrontController says that /index.php/login is /login, as in frameworks for PHP.
+	FrontController = PathForm(spelling.FrontController)
+	// KeptPathInfo says that .php is text like any other. It excludes the two above.
+	KeptPathInfo = PathForm(spelling.KeptPathInfo)
+	// IgnoreCase says that /Login is the same as /login.
+	IgnoreCase = PathForm(spelling.IgnoreCase)
+	// ExactCase says that it is not. It excludes IgnoreCase.
+	ExactCase = PathForm(spelling.ExactCase)
+	// IgnoreSlash says that /login/ is the same as /login.
+	IgnoreSlash = PathForm(spelling.IgnoreSlash)
+	// ExactSlash says that it is not. It excludes IgnoreSlash.
+	ExactSlash = PathForm(spelling.ExactSlash)
+	// CutExtensions says that /login.json is the same as /login, as in Rails.
+	CutExtensions = PathForm(spelling.CutExtensions)
+)
+
+// Paths says that another server than this program's router reads the paths of requests, such as
+// one behind a reverse proxy, and how that server reads certain forms. If servers that read these
+// forms in the same way can still read a request's path in different ways, the request is answered
+// with 400, whatever entries the limits use. A function given with [Route], such as [MuxRoute],
+// sees the path as that server reads it.
+//
+// Without this option, such paths are refused only if the path itself matters: for the entry path
+// of a [Policy], or for the route of a request that has no pattern.
+func Paths(forms ...PathForm) Option {
+	return func(s *settings) {
+		s.readElsewhere = true
+		for _, f := range forms {
+			s.forms |= spelling.Forms(f)
+		}
+		if problem := s.forms.Problem(); problem != "" {
+			s.Bad("Paths", "Paths: %s", problem)
+		}
+	}
+}
+
+// readPath reads the path of a request. That of OPTIONS * is "*".
+func (s *settings) readPath(r *http.Request) (spelling.Path, *spelling.Error) {
+	if r.URL.Path == "*" && r.Method == http.MethodOptions {
+		return spelling.Path{Text: "*"}, nil
+	}
+	return spelling.Read(r.URL.EscapedPath(), s.forms)
+}
+
+// path is the entry of that name.
+func (s *settings) path(r *http.Request) string {
+	p, _ := s.readPath(r)
+	return p.Text
+}
+
+// unclearRoute is unclearPath for a route that is made from the path. How a pattern matches a path
+// is decided by the router that serves it.
+func (s *settings) unclearRoute(r *http.Request) string {
+	if s.routeOf != nil || r.Pattern != "" {
+		return ""
+	}
+	return s.unclearPath(r)
+}
+
+// unclearPath returns why the path of a request can be read in two ways, or "".
+func (s *settings) unclearPath(r *http.Request) string {
+	p, err := s.readPath(r)
+	switch {
+	case err != nil:
+		return err.Error()
+	case p.Kept != nil:
+		return (&spelling.Error{Reason: spelling.Parameters, At: p.At}).Error()
+	case s.forms&spelling.CutParameters != 0 && s.routeOf == nil && r.Pattern != "" && p.Cut:
+		// The pattern was found by the path with its parameters.
+		return `Servers read its path in different ways: it has parameters, behind ";".`
+	case s.readElsewhere && s.forms&spelling.IgnoredOverrides == 0 && identity.Overridden(r.Header, r.URL.RawQuery) != "":
+		return identity.Overridden(r.Header, r.URL.RawQuery)
+	case !spelling.Method(r.Method):
+		return "Its method has small letters, which some servers take for capital ones."
+	}
+	return ""
+}
+
+// asRead returns the request with its path as it is read, for functions that ask a router.
+func (s *settings) asRead(r *http.Request) *http.Request {
+	if !s.readElsewhere {
+		return r
+	}
+	p, err := s.readPath(r)
+	if err != nil || p.Is(r.URL) {
+		return r
+	}
+	read := *r
+	read.URL = p.URL()
+	read.URL.RawQuery = r.URL.RawQuery
+	return &read
+}

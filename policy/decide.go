@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -154,18 +156,6 @@ func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headga
 	return old, true
 }
 
-// limits returns the limits for the request, by overrides and tariff, or nil if the rule has none
-// for it.
-func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
-	if i, found := r.more.overrides.find(d, s.now); found && r.more.limits[i] != nil {
-		return r.more.limits[i]
-	}
-	if r.more.tariff != nil {
-		return r.more.tariff.limits(d)
-	}
-	return r.limits
-}
-
 // costs is the factor by which the rule multiplies the request's own cost. If an entry cannot be
 // measured, it returns the highest cost and an error.
 func (r *compiled) costs(d Descriptor) (int64, error) {
@@ -200,4 +190,381 @@ func (s *Set) Match(d Descriptor, cost int64, dst []headgate.Check) ([]headgate.
 		}
 	}
 	return out.Checks, err
+}
+
+// AppendCheck appends to dst the check that [Set.Check] returns. While the hash key is being
+// changed, it also appends the check under the old key; see [OldHashKey]. The errors are those of
+// Check; dst is then returned as it was given.
+func (s *Set) AppendCheck(dst []headgate.Check, name, key string, cost int64) ([]headgate.Check, error) {
+	c, err := s.Check(name, key, cost)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(dst, c)
+	i := s.names[name]
+	if r := &s.compiled[i]; r.secret && s.old != nil {
+		d, err := s.keyDescriptor(i, key)
+		if err != nil {
+			return dst[:len(dst)-1], err
+		}
+		if old, ok := s.oldCheck(r, d, &c); ok {
+			dst = append(dst, old)
+		}
+	}
+	return dst, nil
+}
+
+// Check returns the check for the named rule and key, without looking at the rule's conditions. The
+// key has the values that Decide would read from a descriptor. For a rule that counts by one entry,
+// it is the entry's value. For a rule that counts by several, it is their values joined by "|",
+// with "|" and "\" in them escaped by "\". For a rule with one counter for all, it is "". Check
+// then hashes the values, or cuts them to a network, as Decide does. For a direct rule the key is
+// used as it is.
+//
+// Tariff, overrides and costs know only those entries of the request that are in the key, and those
+// that the table of subjects has for them. Allow and deny lists are not searched.
+//
+// The error is an [*UnknownRuleError], or a [*headgate.InvalidError] if the rule cannot have that
+// key or cost.
+func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
+	i, ok := s.names[name]
+	if !ok {
+		return headgate.Check{}, s.unknown(name)
+	}
+	r := &s.compiled[i]
+	invalid := func(field, format string, args ...any) (headgate.Check, error) {
+		return headgate.Check{}, r.invalid(field, format, args...)
+	}
+	if cost < 0 || cost > headgate.MaxCount {
+		return invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
+	}
+	if r.limits == nil {
+		return invalid("", "it has no limits, only in_progress, so there is nothing to check; acquire a permit instead")
+	}
+	d, err := s.keyDescriptor(i, key)
+	if err != nil {
+		return headgate.Check{}, err
+	}
+	c, binds, err := s.check(r, d, cost)
+	switch {
+	case err != nil:
+		return headgate.Check{}, err
+	case binds && s.rules[i].Direct:
+		c.Key = key
+		c.Shadow = r.more != nil && !enforced(name, key, r.more.percent)
+		return c, nil
+	case binds:
+		return c, nil
+	}
+	if r.more != nil && s.limits(r, d) == nil {
+		return invalid("", "it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.more.tariff.entry)
+	}
+	if factor, err := r.costs(d); err == nil && factor == 0 {
+		return invalid("", "a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
+	}
+	// The key may hold a secret, so it is not repeated.
+	return invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
+}
+
+// keyDescriptor takes a key apart into the entries of the request that it holds, and adds those
+// that the table of subjects has for the client.
+func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
+	r := &s.compiled[i]
+	switch {
+	case s.rules[i].Direct:
+		if len(key) > headgate.MaxKey {
+			return nil, r.invalid("key", "the key has %d bytes, must have at most %d", len(key), headgate.MaxKey)
+		}
+		return nil, nil
+	case len(r.parts) == 0 && key != "":
+		return nil, r.invalid("key", "the key must be empty: the rule has one counter for all requests")
+	case len(r.parts) == 0:
+		return s.known(nil), nil
+	}
+	values := []string{key}
+	if len(r.parts) > 1 {
+		var ok bool
+		if values, ok = split(key, len(r.parts)); !ok {
+			return nil, r.invalid("key", `the key has %d parts, must have %d joined by "|": %s`, len(values), len(r.parts), r.partNames())
+		}
+	}
+	d := make(Descriptor, len(r.parts))
+	for j := range r.parts {
+		if len(values[j]) > MaxValue {
+			return nil, r.invalid("key", "the key's %s has %d bytes, must have at most %d", r.parts[j].Entry, len(values[j]), MaxValue)
+		}
+		d[j] = Entry{r.parts[j].Entry, values[j]}
+	}
+	return s.known(d), nil
+}
+
+// known returns the descriptor together with the entries that the table has for its client.
+func (s *Set) known(d Descriptor) Descriptor {
+	if s.subjects == nil {
+		return d
+	}
+	known := s.subjects.find(d)
+	return append(known[:len(known):len(known)], d...)
+}
+
+// MaxListed is how many entries an allow list or a deny list may have.
+const MaxListed = 10_000
+
+// ListEntry is one entry of an allow list or a deny list. It answers the requests that it matches
+// before any rule is looked at.
+type ListEntry struct {
+	// Name identifies the entry in answers, logs and metrics. It has the form of a rule's name and
+	// is unique among both lists. Required.
+	Name string
+	// Match has the conditions that must all hold: at least one.
+	Match []Condition
+	// Until is when the entry ends. The zero time is never.
+	Until time.Time
+	// Replaces matters for requests with several descriptors. If this entry answers one of the
+	// descriptors, the rules and the entries of the deny list that it names do not bind the others;
+	// see [Set.Replaced].
+	Replaces []string
+	// Pos is where the entry was written, for messages.
+	Pos Position
+}
+
+func cloneList(list []ListEntry) []ListEntry {
+	all := append([]ListEntry(nil), list...)
+	for i := range all {
+		all[i].Match, all[i].Replaces = cloneConditions(all[i].Match), slices.Clone(all[i].Replaces)
+	}
+	return all
+}
+
+// checkLists returns what is wrong with the lists.
+func (o *options) checkLists() []Mistake {
+	var mistakes []Mistake
+	seen := make(map[string]bool)
+	for _, list := range []struct {
+		name    string
+		entries []ListEntry
+	}{{"deny", o.deny}, {"allow", o.allow}} {
+		if len(list.entries) > MaxListed {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: list.name, Text: fmt.Sprintf("the %s list has %d entries, must have at most %d", list.name, len(list.entries), MaxListed)})
+			continue
+		}
+		for i := range list.entries {
+			e := &list.entries[i]
+			prefix := fmt.Sprintf("%s.%d", list.name, i)
+			bad := func(field, format string, args ...any) {
+				mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: e.Pos, Text: fmt.Sprintf(format, args...)})
+			}
+			switch p := checkListName(e.Name); {
+			case p != "":
+				bad(prefix+".name", "%s", p)
+			case seen[e.Name]:
+				bad(prefix+".name", "the name %q is taken by another entry of the allow or deny list; give each its own", e.Name)
+			}
+			seen[e.Name] = true
+			if len(e.Match) == 0 {
+				bad(prefix, "the entry %q has no conditions and would answer every request; say which", e.Name)
+			}
+			checkConditions(prefix+".match", e.Match, bad)
+		}
+	}
+	return mistakes
+}
+
+// checkListName returns what is wrong with the name of a list's entry, or "".
+func checkListName(name string) string {
+	const most = 128
+	if name == "" || len(name) > most {
+		return fmt.Sprintf("the name %s has %d bytes, must have 1 to %d", Quote(name), len(name), most)
+	}
+	for i, c := range name {
+		if c <= ' ' || c == 0x7f || c == '{' || c == '}' || c == '\uFFFD' {
+			return fmt.Sprintf("the name %s has %q at byte %d; spaces, control characters and braces are not allowed", Quote(name), c, i)
+		}
+	}
+	return ""
+}
+
+func compileList(list []ListEntry, h *hasher) *lists {
+	return newLists(len(list), func(i int) ([]Condition, time.Time) { return list[i].Match, list[i].Until }, h)
+}
+
+// replacers are the names of the rules, and of the entries of lists, that replace one rule or one
+// entry of the deny list.
+type replacers struct{ rules, entries []string }
+
+// among returns the name of one of the replacers that binds the request by one of the checks or
+// bounds, or that is among the entries that have answered it; "" if none does.
+func (r *replacers) among(checks []headgate.Check, bounds []Bound, entries []*ListEntry) string {
+	if r == nil {
+		return ""
+	}
+	if len(r.rules) > 0 {
+		for i := range checks {
+			if c := &checks[i]; c.Rule != nil && slices.Contains(r.rules, c.Rule.Name()) {
+				return c.Rule.Name()
+			}
+		}
+		for i := range bounds {
+			if name := bounds[i].Rule.Name; slices.Contains(r.rules, name) {
+				return name
+			}
+		}
+	}
+	if len(r.entries) > 0 {
+		for _, e := range entries {
+			if slices.Contains(r.entries, e.Name) {
+				return e.Name
+			}
+		}
+	}
+	return ""
+}
+
+// checkReplaces reports the names under Replaces that cannot be replaced. The names themselves are
+// known to be valid.
+func (s *Set) checkReplaces() (mistakes []Mistake) {
+	listed := make(map[string]bool) // by name, whether it is on the deny list
+	for i := range s.options.allow {
+		listed[s.options.allow[i].Name] = false
+	}
+	for i := range s.options.deny {
+		listed[s.options.deny[i].Name] = true
+	}
+	for i := range s.rules {
+		r := &s.rules[i]
+		bad := func(field, format string, args ...any) {
+			mistakes = append(mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
+		}
+		if r.Direct && len(r.Replaces) > 0 {
+			bad("replaces", "a direct rule replaces nothing: whoever names it says what binds the request")
+		}
+		if slices.Contains(r.Replaces, r.Name) {
+			bad(fmt.Sprintf("replaces.%d", slices.Index(r.Replaces, r.Name)), "the rule would replace itself")
+		}
+		s.checkReplaced("replaces", r.Replaces, listed, bad)
+	}
+	for _, list := range []struct {
+		name    string
+		entries []ListEntry
+	}{{"deny", s.options.deny}, {"allow", s.options.allow}} {
+		for i := range list.entries {
+			e := &list.entries[i]
+			bad := func(field, format string, args ...any) {
+				mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: e.Pos, Text: fmt.Sprintf(format, args...)})
+			}
+			field := fmt.Sprintf("%s.%d.replaces", list.name, i)
+			if j := slices.Index(e.Replaces, e.Name); j >= 0 && s.Rule(e.Name) == nil {
+				bad(fmt.Sprintf("%s.%d", field, j), "the entry would replace itself")
+			}
+			s.checkReplaced(field, e.Replaces, listed, bad)
+		}
+	}
+	return mistakes
+}
+
+// checkReplaced reports which of the names cannot be replaced.
+func (s *Set) checkReplaced(prefix string, names []string, listed map[string]bool, bad func(field, format string, args ...any)) {
+	if len(names) > MaxReplaces {
+		bad(prefix, "there are %d rules to replace, must be at most %d", len(names), MaxReplaces)
+		return
+	}
+	seen := make(map[string]bool, len(names))
+	for j, name := range names {
+		field := fmt.Sprintf("%s.%d", prefix, j)
+		denies, isListed := listed[name]
+		switch other := s.Rule(name); {
+		case seen[name]:
+			bad(field, "the rule %q is named twice", name)
+		case other != nil && other.Direct:
+			bad(field, "the rule %q is direct, so that it binds whoever names it", name)
+		case other != nil:
+		case isListed && !denies:
+			bad(field, "%q is an entry of the allow list, which limits nothing that could be replaced", name)
+		case !isListed:
+			bad(field, "there is no rule %q to replace, nor such an entry of the deny list", name)
+		}
+		seen[name] = true
+	}
+}
+
+// compileReplaces records for each rule, and for each entry of the deny list, what replaces it.
+func (s *Set) compileReplaces() {
+	of := func(name string) *replacers {
+		s.replaces = true
+		if i, isRule := s.names[name]; isRule {
+			c := &s.compiled[i]
+			if c.replacedBy == nil {
+				c.replacedBy = new(replacers)
+			}
+			return c.replacedBy
+		}
+		if s.deniedBy == nil {
+			s.deniedBy = make(map[string]*replacers)
+		}
+		if s.deniedBy[name] == nil {
+			s.deniedBy[name] = new(replacers)
+		}
+		return s.deniedBy[name]
+	}
+	for i := range s.rules {
+		for _, name := range s.rules[i].Replaces {
+			r := of(name)
+			r.rules = append(r.rules, s.rules[i].Name)
+		}
+	}
+	for _, list := range [][]ListEntry{s.options.deny, s.options.allow} {
+		for i := range list {
+			for _, name := range list[i].Replaces {
+				r := of(name)
+				r.entries = append(r.entries, list[i].Name)
+			}
+		}
+	}
+}
+
+// Replaced reports whether the rule of the check is replaced by the rule of another check, or by an
+// entry of a list. The checks are those of all descriptors of one request, and the entries are
+// those that have answered some of its descriptors.
+func (s *Set) Replaced(c *headgate.Check, checks []headgate.Check, entries ...*ListEntry) bool {
+	return c.Rule != nil && s.replacing(c.Rule.Name(), checks, nil, entries...) != ""
+}
+
+// ReplacedEntry is Replaced for an entry of the deny list.
+func (s *Set) ReplacedEntry(e *ListEntry, checks []headgate.Check, entries ...*ListEntry) bool {
+	return s.replaces && s.deniedBy[e.Name].among(checks, nil, entries) != ""
+}
+
+// replacing returns the name of what replaces the rule of that name, or "".
+func (s *Set) replacing(name string, checks []headgate.Check, bounds []Bound, entries ...*ListEntry) string {
+	if !s.replaces {
+		return ""
+	}
+	i, ok := s.names[name]
+	if !ok {
+		return ""
+	}
+	return s.compiled[i].replacedBy.among(checks, bounds, entries)
+}
+
+// dropReplaced removes the bounds, and the checks from the given place on, whose rules are replaced
+// by others among them.
+func (s *Set) dropReplaced(out *Outcome, from int) {
+	if !s.replaces {
+		return
+	}
+	own, bounds := out.Checks[from:], out.Bounds
+	var kept []headgate.Check
+	for i := range own {
+		if s.replacing(own[i].Rule.Name(), own, bounds) == "" {
+			kept = append(kept, own[i])
+		}
+	}
+	var left []Bound
+	for i := range bounds {
+		if s.replacing(bounds[i].Rule.Name, own, bounds) == "" {
+			left = append(left, bounds[i])
+		}
+	}
+	clear(own)
+	out.Checks, out.Bounds = append(out.Checks[:from], kept...), left
 }

@@ -2,10 +2,13 @@ package policy
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/closest"
 )
 
 // The bounds of a [Descriptor] that comes from outside.
@@ -86,4 +89,147 @@ func Quote(s string) string {
 		return fmt.Sprintf("%q...", s[:MaxName])
 	}
 	return fmt.Sprintf("%q", s)
+}
+
+// MaxDeclared is how many entries [Entries] may name.
+const MaxDeclared = 1000
+
+// doorEntries are the entries that some door fills in by itself, and those that by convention
+// identify callers. docs/rules.md says which door fills in which of them.
+var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
+
+// Entries names the entries that requests have in addition to those that the doors fill in. With
+// it, a rule or a list that uses any other entry is a mistake; without any name, requests have only
+// the entries that the doors fill in. If Entries is not given, every name is allowed, because
+// callers may send entries of any name; a condition on a misspelled name then never holds.
+func Entries(entries ...string) Option {
+	return func(o *options) {
+		if o.declared = append(o.declared, entries...); o.declared == nil {
+			o.declared = []string{}
+		}
+	}
+}
+
+// Declared returns the entries of [Entries], in the order given: nil without it, and empty but
+// not nil if it was given no name. The slice is shared and must not be changed.
+func (s *Set) Declared() []string { return s.options.declared }
+
+// KnownEntries returns the names of all entries that a request is known to have, sorted: those that
+// doors fill in, those declared with [Entries], the secret ones, and those that the table of
+// subjects adds.
+func (s *Set) KnownEntries() []string { return s.options.knownEntries() }
+
+func (o *options) knownEntries() []string {
+	all := slices.Concat(doorEntries, o.declared, o.secrets, o.subjects.Names())
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Mention is one place in a set that uses an entry.
+type Mention struct {
+	// Entry is the entry's name.
+	Entry string
+	// Rule is the rule that uses it, or nil if a list or the table of subjects does.
+	Rule *Rule
+	// Field is the place in the rule or in the options, in the words of [Mistake.Field].
+	Field string
+	// Pos is where the use was written.
+	Pos Position
+
+	index int // of the rule; -1 without one
+}
+
+// Mentions returns all places that use an entry: in the rules, the deny list, the allow list and
+// the table of subjects, in this order.
+func (s *Set) Mentions() iter.Seq[Mention] { return mentions(s.rules, &s.options) }
+
+func mentions(rules []Rule, o *options) iter.Seq[Mention] {
+	return func(yield func(Mention) bool) {
+		more := true
+		for i := range rules {
+			r := &rules[i]
+			r.eachEntry(func(field, entry string) {
+				more = more && yield(Mention{entry, r, field, r.At(field), i})
+			})
+			if !more {
+				return
+			}
+		}
+		for _, list := range []struct {
+			name    string
+			entries []ListEntry
+		}{{"deny", o.deny}, {"allow", o.allow}} {
+			for i := range list.entries {
+				e := &list.entries[i]
+				for j := range e.Match {
+					if !yield(Mention{e.Match[j].Entry, nil, fmt.Sprintf("%s.%d.match.%d", list.name, i, j), e.Pos, -1}) {
+						return
+					}
+				}
+			}
+		}
+		if o.subjects != nil {
+			yield(Mention{o.subjects.By, nil, "subjects", Position{}, -1})
+		}
+	}
+}
+
+// eachEntry calls f for each entry that the rule looks at, with the field that does.
+func (r *Rule) eachEntry(f func(field, entry string)) {
+	for i := range r.Match {
+		f(fmt.Sprintf("match.%d", i), r.Match[i].Entry)
+	}
+	for i := range r.Per {
+		f(fmt.Sprintf("per.%d", i), r.Per[i].Entry)
+	}
+	if r.Tariff != nil {
+		f("tariff", r.Tariff.Entry)
+	}
+	if r.InProgress != nil && r.InProgress.Entry != "" {
+		f("in_progress", r.InProgress.Entry)
+	}
+	if r.Costs != nil {
+		f("cost", r.Costs.Entry)
+	}
+	for i := range r.Overrides {
+		for j := range r.Overrides[i].Match {
+			f(fmt.Sprintf("overrides.%d.match.%d", i, j), r.Overrides[i].Match[j].Entry)
+		}
+	}
+}
+
+// undeclared returns a mistake for each use of an entry that no request has, if the options say
+// which entries there are.
+func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
+	if o.declared == nil {
+		return nil
+	}
+	known := o.knownEntries()
+	for m := range mentions(rules, o) {
+		// An invalid name is a mistake that has been reported already.
+		if _, ok := slices.BinarySearch(known, m.Entry); ok || checkEntryName(m.Entry) != "" {
+			continue
+		}
+		one := Mistake{Index: m.index, Field: m.Field, Pos: m.Pos}
+		if m.Rule != nil {
+			one.Rule = m.Rule.Name
+		}
+		advice := "if it is right, add it to entries"
+		if word := closest.Word(m.Entry, known); word != "" {
+			advice = fmt.Sprintf("did you mean %q? If not, add it to entries", word)
+		}
+		one.Text = fmt.Sprintf("the entry %q is not known: no door fills it in, and it is not among the policy's entries; %s", m.Entry, advice)
+		mistakes = append(mistakes, one)
+	}
+	return mistakes
+}
+
+// Entries are the names of all entries that the set may look at, sorted. A caller that makes
+// descriptors needs no others.
+func (s *Set) Entries() []string {
+	names := make(map[string]bool)
+	for m := range s.Mentions() {
+		names[m.Entry] = true
+	}
+	return slices.Sorted(maps.Keys(names))
 }

@@ -22,6 +22,21 @@
 // rule does ([Denied], [Allowed]), and a table of what is known about
 // clients ([SubjectTable]).
 //
+// # Limits for one client
+//
+// Three things give a client other limits than those of the rule. Each works on what the one before
+// has left, and all of them keep what the client has used:
+//
+//   - The table of subjects adds entries to the request, such as tier=gold. It is for facts about
+//     clients that several rules use.
+//   - The tariff chooses the rule's limits by one entry, such as tier. It is for plans.
+//   - Overrides replace the limits of the rule or of its tier while their conditions hold. They are
+//     for single clients, and for a limited time.
+//
+// [Set.Limits] says what is left for a client in the end.
+//
+// # Questions
+//
 // There are three ways to ask a set:
 //
 //   - [Set.Decide] has the facts decide which rules bind. [Set.Match] is the same for

@@ -5,7 +5,9 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -291,4 +293,372 @@ func (r *Rule) checkMode(bad func(field, format string, args ...any)) {
 	if r.Mode < modes && r.Mode != ModeEnforce && r.Enforce > 0 {
 		bad("enforce", "the rule is in mode %s and cannot be enforced for %d%% of its keys; drop one of the two", r.Mode, r.Enforce)
 	}
+}
+
+// Mode says whether a rule may deny. The zero Mode is ModeEnforce.
+type Mode uint8
+
+const (
+	// ModeEnforce lets the rule deny.
+	ModeEnforce Mode = iota
+	// ModeShadow makes the rule count exactly as if it were enforced, and never deny.
+	ModeShadow
+	// ModeQuota is ModeShadow, except that callers are told when the rule would have denied. Envoy
+	// is told as envoyproxy/ratelimit tells it, and gets a denial if all descriptors of a request
+	// that have a quota exceed it.
+	ModeQuota
+
+	modes // the number of modes
+)
+
+var modeNames = [modes]string{"enforce", "shadow", "quota"}
+
+// String returns the mode as it is written in rules.
+func (m Mode) String() string {
+	if m < modes {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// Enforced is the percentage of keys for which the rule may deny: Enforce with its default and Mode
+// applied.
+func (r *Rule) Enforced() int {
+	switch {
+	case r.Mode == ModeShadow, r.Mode == ModeQuota:
+		return 0
+	case r.Enforce == 0:
+		return 100
+	}
+	return r.Enforce
+}
+
+// enforced reports whether a rule that is enforced for a percentage of its keys is enforced for
+// this key. The choice is the same on every node and after every restart. A key that is chosen
+// stays chosen when the percentage grows.
+func enforced(rule, key string, percent int) bool {
+	if percent >= 100 {
+		return true
+	}
+	// FNV-1a, and then a finalizer that spreads it over all bits.
+	h := uint64(14695981039346656037)
+	for i := range len(rule) {
+		h = (h ^ uint64(rule[i])) * 1099511628211
+	}
+	h *= 1099511628211
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return (h>>32)*100>>32 < uint64(percent)
+}
+
+// softReached reports whether so much of the limit is used that the rule warns.
+func (r *Rule) softReached(d *headgate.Decision) bool {
+	if r.Soft == 0 || d.Limit == nil {
+		return false
+	}
+	capacity := d.Limit.Capacity()
+	return (capacity-d.Remaining)*100 >= capacity*int64(r.Soft)
+}
+
+// Warns reports whether some rule of the set has Soft. If not, there is no need to call Soft for
+// each decision.
+func (s *Set) Warns() bool { return s.warns }
+
+// Soft reports whether the limit of the decision has reached the percentage at
+// which its rule is to warn. It is false for rules that are not of the set.
+func (s *Set) Soft(d *headgate.Decision) bool {
+	if !s.warns || d.Rule == nil {
+		return false
+	}
+	r := s.Rule(d.Rule.Name())
+	return r != nil && r.softReached(d)
+}
+
+// checkConsistency reports what is wrong with how the rule counts.
+func (r *Rule) checkConsistency(bad func(field, format string, args ...any)) {
+	if r.DenyCache > headgate.DenyCacheOff {
+		bad("deny_cache", "deny_cache %v is unknown", r.DenyCache)
+	}
+	if r.Consistency > headgate.Async {
+		bad("consistency", "consistency %v is unknown", r.Consistency)
+		return
+	}
+	told := false
+	r.eachLimits(func(_, _ string, limits *headgate.Rule) {
+		for i := range limits.Limits() {
+			if l := &limits.Limits()[i]; !told && !r.Consistency.Counts(l.Algorithm) {
+				bad("consistency", "consistency is %s, but the store must be asked each time for the %s %q; make the rule strict, or give that limit a rule of its own",
+					r.Consistency, l.Algorithm, l)
+				told = true
+			}
+		}
+	})
+}
+
+// MaxStatuses is how many entries one list of [Statuses] may have.
+const MaxStatuses = 100
+
+// Statuses are HTTP statuses or, for other protocols, the corresponding HTTP statuses.
+type Statuses []StatusRange
+
+// StatusRange is the statuses First to Last, both from 100 to 599.
+type StatusRange struct{ First, Last int }
+
+// ParseStatus reads "304", or "5xx" for 500 to 599.
+func ParseStatus(s string) (StatusRange, error) {
+	if class, ok := strings.CutSuffix(s, "xx"); ok && len(class) == 1 && class[0] >= '1' && class[0] <= '5' {
+		first := int(class[0]-'0') * 100
+		return StatusRange{first, first + 99}, nil
+	}
+	n, err := strconv.Atoi(s)
+	r := StatusRange{n, n}
+	if err != nil || !r.valid() {
+		return StatusRange{}, headgate.Invalid("", "status", "status %q is not a number from 100 to 599 or a class from 1xx to 5xx", s)
+	}
+	return r, nil
+}
+
+func (r StatusRange) valid() bool { return r.First >= 100 && r.First <= r.Last && r.Last <= 599 }
+
+// String writes the statuses as [ParseStatus] reads them, or as "400-404".
+func (r StatusRange) String() string {
+	switch {
+	case r.First == r.Last:
+		return strconv.Itoa(r.First)
+	case r.First%100 == 0 && r.Last == r.First+99:
+		return strconv.Itoa(r.First/100) + "xx"
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// Has reports whether the status is one of them.
+func (s Statuses) Has(status int) bool {
+	return slices.ContainsFunc(s, func(r StatusRange) bool { return r.First <= status && status <= r.Last })
+}
+
+// String writes the list, such as "[304, 5xx]".
+func (s Statuses) String() string {
+	texts := make([]string, len(s))
+	for i, r := range s {
+		texts[i] = r.String()
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+func (s Statuses) check(field string, bad func(field, format string, args ...any)) {
+	if len(s) > MaxStatuses {
+		bad(field, "there are %d statuses, must be at most %d", len(s), MaxStatuses)
+	}
+	for i, r := range s {
+		if !r.valid() {
+			bad(fmt.Sprintf("%s.%d", field, i), "status %v is not from 100 to 599", r)
+		}
+	}
+}
+
+// Reservation says how a rule treats requests whose cost is settled later; see [headgate.Ledger].
+type Reservation struct {
+	// For is how long they may take to be settled: whole milliseconds up to headgate.MaxTerm. Zero
+	// means headgate.DefaultTerm. If several rules bind a request, the shortest counts.
+	For time.Duration
+	// GiveBack says that the units are given back if nobody settles. Without it the estimate stays
+	// charged.
+	GiveBack bool
+}
+
+func (r *Rule) checkOutcome(bad func(field, format string, args ...any)) {
+	r.GiveBackOn.check("give_back_on", bad)
+	r.ChargeOn.check("charge_on", bad)
+	if len(r.GiveBackOn) > 0 && len(r.ChargeOn) > 0 {
+		bad("charge_on", "there are both give_back_on, %v, and charge_on, %v; one says it all", r.GiveBackOn, r.ChargeOn)
+	}
+	if t := (headgate.Terms{For: r.Reservation.For}); t.Validate() != nil {
+		bad("reservation", "reservations are for %v, must be whole milliseconds up to %v", r.Reservation.For, headgate.MaxTerm)
+	}
+}
+
+// Charged reports whether a request that has ended with the status stays charged
+// under the rule.
+func (r *Rule) Charged(status int) bool {
+	if len(r.ChargeOn) > 0 {
+		return r.ChargeOn.Has(status)
+	}
+	return !r.GiveBackOn.Has(status)
+}
+
+// Awaits reports whether the status of the request decides, for any of the checks, whether it stays
+// charged. If not, there is no need to wait for the status.
+func (s *Set) Awaits(checks []headgate.Check) bool {
+	if !s.awaits {
+		return false
+	}
+	for i := range checks {
+		if r := s.Rule(checks[i].Rule.Name()); r != nil && len(r.GiveBackOn)+len(r.ChargeOn) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Charged is [Rule.Charged] for a check: true for rules that are not of the set.
+func (s *Set) Charged(c *headgate.Check, status int) bool {
+	r := s.Rule(c.Rule.Name())
+	return r == nil || r.Charged(status)
+}
+
+// Term is how long a reservation of the checks lasts: the shortest Reservation.For of their rules.
+func (s *Set) Term(checks []headgate.Check) time.Duration {
+	shortest := time.Duration(0)
+	for i := range checks {
+		if r := s.Rule(checks[i].Rule.Name()); r != nil && r.Reservation.For != 0 && (shortest == 0 || r.Reservation.For < shortest) {
+			shortest = r.Reservation.For
+		}
+	}
+	if shortest == 0 {
+		return headgate.DefaultTerm
+	}
+	return shortest
+}
+
+// Settle returns, for each check of the reservation, the units to settle it at, for a request of
+// the given cost that has ended with the status. A negative cost means the estimate. A status of 0
+// means that the status is not known.
+func (s *Set) Settle(r *headgate.Reservation, cost int64, status int) []int64 {
+	var units []int64
+	if cost >= 0 {
+		units = r.Units(cost)
+	} else {
+		units = make([]int64, len(r.Checks))
+		for i := range r.Checks {
+			units[i] = r.Checks[i].Units()
+		}
+	}
+	for i := range r.Checks {
+		if status != 0 && !s.Charged(&r.Checks[i], status) {
+			units[i] = 0
+		}
+	}
+	return units
+}
+
+// MaxCosts is how many values one [Costs] may have.
+const MaxCosts = 10_000
+
+// Costs says what a request costs, depending on one entry of its descriptor: by a table (Values) or
+// by a measured number (Per). The result is multiplied by the cost of the request itself, like a
+// rule's Cost.
+type Costs struct {
+	// Entry is the entry's name, such as "route" or "bytes". Required.
+	Entry string
+	// Values has the cost for each value, 0 to headgate.MaxCount. A rule does not bind a request
+	// whose cost is 0.
+	Values map[string]int64
+	// Other is the cost for every other value, and for requests without the entry, 0 to
+	// headgate.MaxCount. It has no meaning without Values.
+	Other int64
+	// Per is for entries that hold a whole number, and replaces Values: the cost is that number
+	// divided by Per, rounded up. Per is 1 to headgate.MaxCount. A request without the entry, or
+	// with 0, costs 1.
+	Per int64
+	// Max is the most that a request costs, whatever its entry says, 1 to headgate.MaxCount. Zero
+	// means headgate.MaxCount. It has no meaning without Per.
+	Max int64
+}
+
+func (c *Costs) clone() *Costs {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.Values = maps.Clone(c.Values)
+	return &d
+}
+
+func (c *Costs) check(bad func(field, format string, args ...any)) {
+	if p := checkEntryName(c.Entry); p != "" {
+		bad("cost", "%s", p)
+	}
+	if len(c.Values) > MaxCosts {
+		bad("cost", "there are %d costs, must be at most %d", len(c.Values), MaxCosts)
+	}
+	if c.Per == 0 && len(c.Values) == 0 {
+		bad("cost", "the costs by %q have neither values nor a measure", c.Entry)
+	}
+	if c.Per != 0 && (len(c.Values) > 0 || c.Other != 0) || c.Per == 0 && c.Max != 0 {
+		bad("cost", "the costs by %q are both a table and a measure; keep one", c.Entry)
+	}
+	for value, cost := range c.Values {
+		if value == "" || len(value) > MaxValue {
+			bad("cost", "the value %s has %d bytes, must have 1 to %d", Quote(value), len(value), MaxValue)
+		}
+		if cost < 0 || cost > headgate.MaxCount {
+			bad("cost", "the cost of %s is %d, must be 0 to %d", Quote(value), cost, headgate.MaxCount)
+		}
+	}
+	for _, bound := range []struct {
+		name  string
+		value int64
+	}{{"the cost of other values", c.Other}, {"per", c.Per}, {"the largest cost", c.Max}} {
+		if bound.value < 0 || bound.value > headgate.MaxCount {
+			bad("cost", "%s is %d, must be at most %d and not negative", bound.name, bound.value, headgate.MaxCount)
+		}
+	}
+}
+
+// of is the cost of the request. If the entry is not a whole number, the text says so, and the cost
+// is the highest.
+func (c *Costs) of(d Descriptor) (int64, string) {
+	value, ok := d.Get(c.Entry)
+	if c.Per == 0 {
+		if ok {
+			if cost, known := c.Values[value]; known {
+				return cost, ""
+			}
+		}
+		return c.Other, ""
+	}
+	if !ok {
+		return 1, ""
+	}
+	most := c.Max
+	if most == 0 {
+		most = headgate.MaxCount
+	}
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil {
+		for i := range len(value) {
+			if value[i] < '0' || value[i] > '9' {
+				return most, fmt.Sprintf("the entry %q is %s, must be a whole number: the rule's cost is measured by it", c.Entry, Quote(value))
+			}
+		}
+		return most, "" // More than 64 bits hold.
+	}
+	units := n / uint64(c.Per)
+	if n%uint64(c.Per) != 0 {
+		units++
+	}
+	return int64(max(1, min(units, uint64(most)))), ""
+}
+
+// Ignore silences the warnings of one code, for a reason. Package lint makes the warnings.
+type Ignore struct {
+	// Code is the code of the warnings, such as "HG004" (lint.Uncaught).
+	Code string `json:"code"`
+	// Reason says why the warnings do not matter here. Required.
+	Reason string `json:"reason"`
+}
+
+// check returns what is wrong with the Ignore, or "". It does not know whether lint has such a
+// code.
+func (i Ignore) check() string {
+	switch {
+	case i.Code == "":
+		return "the code of the warning to ignore is missing; it is one such as HG004"
+	case strings.TrimSpace(i.Reason) == "":
+		return fmt.Sprintf("the reason for ignoring %s is missing; say why it does not matter here", i.Code)
+	}
+	return ""
 }

@@ -1,12 +1,16 @@
 package policy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/spelling"
 )
 
 // Set holds a policy: its rules, its allow and deny lists and its table of subjects, compiled. It
@@ -247,3 +251,240 @@ func (s *Set) unknown(name string) error {
 	e.More = len(s.rules) - len(e.Known)
 	return e
 }
+
+type options struct {
+	hashKey     []byte
+	oldHashKey  []byte
+	oldHashes   bool // there is an old hash key, even if it is empty
+	unkeyed     bool
+	secrets     []string
+	clock       func() time.Time
+	subjects    *Subjects
+	allow, deny []ListEntry
+	ignore      []Ignore
+	declared    []string
+	behind      []string
+}
+
+// Option changes how [New] makes a set.
+type Option func(*options)
+
+// HashKey sets the key with which secret values are hashed (HMAC-SHA256), of MinHashKey to
+// MaxHashKey bytes. All nodes that share counters must have the same key. With another key, every
+// counter of a secret starts afresh.
+func HashKey(key []byte) Option {
+	return func(o *options) { o.hashKey = slices.Clone(key) }
+}
+
+// OldHashKey sets the key with which secret values were hashed before the one of [HashKey]. An
+// empty key says that they were hashed without a key. Set it while the key is being changed on one
+// node after the other:
+//
+//   - Hashes in conditions and in the table of subjects may be made with either key.
+//   - A rule that counts by a secret binds a request twice, under the new key and under the old
+//     one. So a client has one allowance, however many nodes have changed.
+//
+// Remove it when every node has the new key and the longest period of the limits has passed.
+func OldHashKey(key []byte) Option {
+	return func(o *options) { o.oldHashKey, o.oldHashes = slices.Clone(key), true }
+}
+
+// UnkeyedHashes also accepts, in conditions and in the table of subjects, hashes that were made
+// without a hash key. It is for a process that has made up a hash key, with which nobody can have
+// written them. The keys of counters do not change.
+func UnkeyedHashes() Option {
+	return func(o *options) { o.unkeyed = true }
+}
+
+// Secrets names further entries whose values are secret, in addition to api_key, token and
+// authorization.
+func Secrets(entries ...string) Option {
+	return func(o *options) { o.secrets = append(o.secrets, entries...) }
+}
+
+// Clock sets the clock that tells whether overrides and entries of lists have ended. If left out or
+// nil, it is time.Now. It is read only for a request that matches one with an end, and must be safe
+// for concurrent use.
+func Clock(now func() time.Time) Option {
+	return func(o *options) {
+		if o.clock = now; now == nil {
+			o.clock = time.Now
+		}
+	}
+}
+
+// SubjectTable sets the table of clients.
+func SubjectTable(table Subjects) Option {
+	return func(o *options) { o.subjects = table.clone() }
+}
+
+// Allowed adds entries to the allow list: requests that no rule binds.
+func Allowed(entries ...ListEntry) Option {
+	return func(o *options) { o.allow = append(o.allow, entries...) }
+}
+
+// Denied adds entries to the deny list: requests that are denied without asking the store. The deny
+// list is searched before the allow list.
+func Denied(entries ...ListEntry) Option {
+	return func(o *options) { o.deny = append(o.deny, entries...) }
+}
+
+// Ignored silences warnings of package lint in the whole set.
+func Ignored(ignore ...Ignore) Option {
+	return func(o *options) { o.ignore = append(o.ignore, ignore...) }
+}
+
+// Behind names the servers that read the paths of requests behind a door, such as "express", or
+// "any"; docs/gateway.md lists them. The doors that read paths count those that these servers take
+// for one as one, and refuse those that they may read in different ways.
+func Behind(servers ...string) Option {
+	return func(o *options) { o.behind = append(o.behind, servers...) }
+}
+
+// Behind returns the servers of [Behind], in the order given.
+func (s *Set) Behind() []string { return slices.Clone(s.options.behind) }
+
+func (o *options) check() []Mistake {
+	var mistakes []Mistake
+	for i, name := range o.behind {
+		if _, problem := spelling.Behind(name); problem != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("behind.%d", i), Text: problem})
+		}
+	}
+	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
+	}
+	if n := len(o.oldHashKey); n != 0 && (n < MinHashKey || n > MaxHashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the old hash key has %d bytes, must have %d to %d, or none", n, MinHashKey, MaxHashKey)})
+	}
+	if o.oldHashes && bytes.Equal(o.oldHashKey, o.hashKey) {
+		mistakes = append(mistakes, Mistake{Index: -1, Text: "the old hash key is the hash key; leave it out, or set the new one"})
+	}
+	for _, entry := range o.secrets {
+		if p := checkEntryName(entry); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Text: "secret " + p})
+		}
+	}
+	if len(o.declared) > MaxDeclared {
+		mistakes = append(mistakes, Mistake{Index: -1, Field: "entries", Text: fmt.Sprintf("there are %d entries, must be at most %d", len(o.declared), MaxDeclared)})
+	}
+	for i, entry := range o.declared {
+		if p := checkEntryName(entry); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("entries.%d", i), Text: p})
+		}
+	}
+	for i := range o.ignore {
+		if p := o.ignore[i].check(); p != "" {
+			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("ignore.%d", i), Text: p})
+		}
+	}
+	return append(mistakes, o.checkLists()...)
+}
+
+// ErrUnknownRule is what errors.Is finds in an [*UnknownRuleError].
+var ErrUnknownRule = errors.New("headgate: unknown rule")
+
+// UnknownRuleError says that a set has no rule of that name.
+type UnknownRuleError struct {
+	// Name is the name that was asked for.
+	Name string
+	// Known are the names of the first few rules of the set.
+	Known []string
+	// More is how many other rules the set has.
+	More int
+}
+
+// Error names the unknown rule, and the Known ones.
+func (e *UnknownRuleError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "headgate: there is no rule %s", Quote(e.Name))
+	if len(e.Known) == 0 {
+		b.WriteString("; the policy has no rules")
+		return b.String()
+	}
+	b.WriteString("; there are ")
+	for i, name := range e.Known {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(name)
+	}
+	if e.More > 0 {
+		fmt.Fprintf(&b, " and %d more", e.More)
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, ErrUnknownRule) true.
+func (e *UnknownRuleError) Is(target error) bool { return target == ErrUnknownRule }
+
+// Position is a place in a file. A rule that was written in Go has the zero Position.
+type Position struct {
+	File string `json:"file"`
+	// Line and Column count from 1; a column is a character.
+	Line   int `json:"line"`
+	Column int `json:"column"`
+}
+
+// String writes the position as file:line:column.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Mistake is one mistake in the rules or the options given to [New].
+type Mistake struct {
+	// Index is the rule's place in the list, from 0. It is -1 if the mistake is not in a rule.
+	Index int
+	// Rule is the rule's name, if it has one.
+	Rule string
+	// Field is where in the rule the mistake lies: "name", "match", "per",
+	// "limits", "tariff", "overrides", "cost", "soft", "mode", "enforce" or
+	// "ignore"; where it lies in the options, "deny", "allow", "subjects", "entries"
+	// or "ignore". Numbers count from 0: "match.0" is the first condition,
+	// "overrides.1.match.0" that of the second override.
+	Field string
+	// Pos is the position of the rule, or of the entry of a list or table.
+	Pos Position
+	// Text says what is wrong, with the numbers, and what to do about it.
+	Text string
+}
+
+// String writes the mistake with its position or, without one, its place in the
+// list.
+func (m Mistake) String() string {
+	var b strings.Builder
+	if m.Pos != (Position{}) {
+		b.WriteString(m.Pos.String())
+		b.WriteString(": ")
+	}
+	switch {
+	case m.Rule != "":
+		fmt.Fprintf(&b, "rule %q: ", m.Rule)
+	case m.Index >= 0:
+		fmt.Fprintf(&b, "rule %d: ", m.Index+1)
+	}
+	b.WriteString(m.Text)
+	return b.String()
+}
+
+// Error lists every mistake in the rules given to [New].
+type Error struct{ Mistakes []Mistake }
+
+// Error writes one mistake per line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("headgate: policy: ")
+	for i, m := range e.Mistakes {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(m.String())
+	}
+	return b.String()
+}
+
+// Is makes errors.Is(err, headgate.ErrInvalid) true.
+func (e *Error) Is(target error) bool { return target == headgate.ErrInvalid }
