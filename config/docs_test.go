@@ -93,13 +93,10 @@ func TestExamplesBind(t *testing.T) {
 		{"cost", policy.Descriptor{{Name: "user", Value: "ada"}, {Name: "route", Value: "POST /v1/reports"}}, "api=ada report=ada*10"},
 		{"tariff", facts("client=c1,tier=pro"), "api=c1 50"},
 		{"tariff", facts("client=c1"), "api=c1 30"},
-		{"subjects", facts("client=c1,tier=gold"), "api=c1 600"},
-		{"subjects", facts("client=c3,tier=gold"), "api=c3 60"},
-		{"subjects", facts("client=c9,tier=gold"), "api=c9 10"},
+		{"ways", facts("client=acme,tier=gold"), "api=acme 600"},
+		{"ways", facts("client=c9,tier=pro"), "api=c9 60"},
+		{"ways", facts("client=big"), "api=big 5000"},
 		{"clients", facts("client=c2"), "api=c2 600"},
-		{"overrides", facts("user=ada"), "api=ada 500"},
-		{"overrides", facts("user=batch-7"), "api=batch-7 2000"},
-		{"overrides", facts("user=eve"), "api=eve 50"},
 		{"lists", facts("ip=203.0.113.7,user=ada"), "denied by scanners"},
 		{"lists", facts("user=mallory"), "denied by mallory"},
 		{"lists", facts("route=GET /health,ip=10.1.2.3"), "allowed by monitoring"},
@@ -135,7 +132,7 @@ func TestExamplesBind(t *testing.T) {
 			got = append(got, "allowed by "+out.Allowed.Name)
 		}
 		// Files that show which limits apply are tested for them.
-		counts := slices.Contains([]string{"tariff", "subjects", "clients", "overrides", "lists", "costs", "levels", "like", "modes", "ignore"}, c.file)
+		counts := slices.Contains([]string{"tariff", "ways", "clients", "lists", "costs", "levels", "like", "modes", "ignore"}, c.file)
 		for i := range out.Checks {
 			text := binding(&out.Checks[i])
 			if counts {
