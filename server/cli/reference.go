@@ -21,19 +21,22 @@ func (reference) Run(c *call) error {
 	for paragraph := range strings.SplitSeq(codes, "\n\n") {
 		fmt.Fprintf(w, "\n%s\n", paragraph)
 	}
-	fmt.Fprintf(w, "\n`headgate COMMAND --help` prints the same for one command.\n\n| command | |\n|---|---|\n")
+	fmt.Fprintf(w, "\n`headgate COMMAND --help` prints the same for one command. A flag with a $ may come\nfrom the environment: `--store-timeout` is `HEADGATE_STORE_TIMEOUT`.\n\n| command | |\n|---|---|\n")
 	commandsOf(app.Node, "", func(words string, n *kong.Node) {
 		fmt.Fprintf(w, "| [`%s%s`](%s) | %s |\n", app.Name, words, anchor(app.Name+words), cell(n.Help))
 	})
 	var groups []string
 	shared := make(map[string][]*kong.Flag)
 	commandsOf(app.Node, "", func(words string, n *kong.Node) {
-		fmt.Fprintf(w, "\n## %s%s\n\n%s\n\n```\n%s %s\n```\n", app.Name, words, n.Help, app.Name, n.Summary())
+		fmt.Fprintf(w, "\n## %s%s\n", app.Name, words)
+		if len(n.Positional) > 0 {
+			fmt.Fprintf(w, "\n```\n%s %s\n```\n", app.Name, n.Summary())
+		}
 		detail(w, n.Detail)
 		if len(n.Positional) > 0 {
-			fmt.Fprint(w, "\n| argument | meaning |\n|---|---|\n")
+			fmt.Fprintln(w)
 			for _, p := range n.Positional {
-				fmt.Fprintf(w, "| `%s` | %s |\n", cell(p.Summary()), cell(p.Help))
+				fmt.Fprintf(w, "- `%s`: %s\n", p.Summary(), p.Help)
 			}
 		}
 		own, also := []*kong.Flag{}, []string{}
@@ -55,14 +58,14 @@ func (reference) Run(c *call) error {
 				}
 			}
 		}
-		flagTable(w, own)
+		listFlags(w, own)
 		if len(also) > 0 {
-			fmt.Fprintf(w, "\nFlags in common with other commands: %s.\n", strings.Join(also, ", "))
+			fmt.Fprintf(w, "\nFurther flags: %s.\n", strings.Join(also, ", "))
 		}
 	})
 	for _, key := range groups {
 		fmt.Fprintf(w, "\n## Flags: %s\n", key)
-		flagTable(w, shared[key])
+		listFlags(w, shared[key])
 	}
 	return nil
 }
@@ -86,15 +89,30 @@ func anchor(heading string) string {
 	return "#" + strings.NewReplacer(" ", "-", ":", "").Replace(strings.ToLower(heading))
 }
 
-// flagTable writes a table of flags, if there are any.
-func flagTable(w io.Writer, flags []*kong.Flag) {
-	if len(flags) == 0 {
-		return
+// listFlags lists flags, if there are any.
+func listFlags(w io.Writer, flags []*kong.Flag) {
+	if len(flags) > 0 {
+		fmt.Fprintln(w)
 	}
-	fmt.Fprint(w, "\n| flag | environment | default | meaning |\n|---|---|---|---|\n")
 	for _, f := range flags {
-		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", cell(flagName(f)), code(f.Envs...), code(f.Default), cell(f.Help))
+		fmt.Fprintln(w, flagItem(f))
 	}
+}
+
+// flagItem is the line of a flag: with its default, and with a mark if it may come from a variable of
+// the environment, or with the variable if that is not named like the flag.
+func flagItem(f *kong.Flag) string {
+	name, text := code(flagName(f)), f.Help
+	switch usual := "HEADGATE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")); {
+	case slices.Equal(f.Envs, []string{usual}):
+		name += " $"
+	case len(f.Envs) > 0:
+		name += " " + code("$"+strings.Join(f.Envs, ", $"))
+	}
+	if f.Default != "" && f.Default != "0s" && !strings.Contains(text, "Default: ") && !strings.HasSuffix(flagName(f), "="+f.Default) {
+		text += " Default: " + f.Default
+	}
+	return "- " + name + ": " + text
 }
 
 // detail writes a detailed help. Indented lines, such as examples, become a block of code.

@@ -25,7 +25,7 @@ func TestReference(t *testing.T) {
 			t.Errorf("the page lacks%s", words)
 		}
 		for _, f := range slices.Concat(n.AllFlags(true)...) {
-			if f.Name != "help" && !strings.Contains(page.String(), "| `"+cell(flagName(f))+"` | "+code(f.Envs...)+" | "+code(f.Default)+" | "+cell(f.Help)+" |") {
+			if f.Name != "help" && !strings.Contains(page.String(), "\n"+flagItem(f)+"\n") {
 				t.Errorf("the page lacks --%s of%s", f.Name, words)
 			}
 			if f.Group == nil {

@@ -29,7 +29,11 @@ func narrow(page []byte) []byte {
 		line = strings.TrimSuffix(line, "\n")
 		fence := strings.HasPrefix(line, "```")
 		if !code && !fence && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "#") {
-			line = Wrapped(line, 100)
+			if item, is := strings.CutPrefix(line, "- "); is {
+				line = "- " + strings.ReplaceAll(Wrapped(item, 98), "\n", "\n  ")
+			} else {
+				line = Wrapped(line, 100)
+			}
 		}
 		b.WriteString(line + "\n")
 		code = code != fence

@@ -25,7 +25,9 @@ explains them with examples. A server has the same at `+"`/openapi.json`"+`, fro
 generate clients.
 
 The paths below `+"`/v1/insight/`"+` serve the [dashboard](../dashboard.md) and the commands top and
-tail. They may change with any version and are not among these.`)
+tail. They may change with any version and are not among these.
+
+In a list of fields, a star marks those that are always there, or must be.`)
 	h := &httpPage{page: p, api: api}
 	h.overview()
 	h.errors()
@@ -114,7 +116,7 @@ func (h *httpPage) errors() {
 		kinds = append(kinds, []string{code(kind), h.problemTypes()[kind]})
 	}
 	h.table([]string{"`type`", "`title`"}, kinds)
-	h.prose("All other errors have no `type`: the status says it all.")
+	h.prose("All other errors have no `type`. The paths below *most* are those whose sections list the status.")
 	h.table([]string{"status", "when", "paths"}, rows)
 }
 
@@ -149,29 +151,45 @@ func (h *httpPage) operations() {
 	for _, o := range h.all() {
 		h.say("## %s\n\n", o.title())
 		h.prose(sentence(o.at("summary").text()) + " " + o.at("description").text())
-		var rows [][]string
 		for _, parameter := range o.at("parameters").items {
 			name := code(parameter.at("name").text()) + " in the " + parameter.at("in").text()
 			if parameter.at("required").value == true {
 				name += " (required)"
 			}
-			rows = append(rows, []string{name, h.of(parameter.at("schema"), ""), sentence(parameter.at("description").text())})
-		}
-		if rows != nil {
-			h.table([]string{"parameter", "value", "meaning"}, rows)
+			h.item(name + ", " + h.of(parameter.at("schema"), "") + ": " + sentence(parameter.at("description").text()))
 		}
 		if body := h.resolved(o.at("requestBody")).at("content"); len(body.keys) > 0 {
-			h.prose("The body is " + h.content(body, o.title()) + ".")
+			h.item("Body: " + h.content(body, o.title()) + ".")
 		}
-		rows = nil
+		var failures []string
 		for _, status := range o.at("responses").keys {
 			response := h.resolved(o.at("responses", status))
-			headers := codes(response.at("headers").keys)
-			rows = append(rows, []string{status, h.content(response.at("content"), o.title()), headers, response.at("description").text()})
+			body := h.content(response.at("content"), o.title())
+			if status[0] >= '4' {
+				if body != "" && body != problem {
+					status += " (" + body + ")"
+				}
+				failures = append(failures, status)
+				continue
+			}
+			text := status
+			if body != "" {
+				text += " " + body
+			}
+			if headers := response.at("headers").keys; len(headers) > 0 {
+				text += " with " + codes(headers)
+			}
+			h.item(text + ": " + sentence(response.at("description").text()))
 		}
-		h.table([]string{"status", "body", "headers", "when"}, rows)
+		if failures != nil {
+			h.item("[Errors](#errors): " + strings.Join(failures, ", ") + ".")
+		}
+		h.say("\n")
 	}
 }
+
+// problem is the body that most errors have, as the page calls it.
+const problem = "[Problem](#problem)"
 
 // content says which schemas the content of a message has.
 func (h *httpPage) content(content *node, path string) string {
@@ -182,49 +200,66 @@ func (h *httpPage) content(content *node, path string) string {
 	return strings.Join(all, ", or ")
 }
 
+// schemas writes those that have fields, each with a section, and then the plain values.
 func (h *httpPage) schemas() {
 	schemas := h.api.at("components", "schemas")
+	var values []string
 	for _, name := range schemas.keys {
-		h.schema(name, schemas.at(name))
+		if schema := schemas.at(name); schema.has("properties") || schema.has("allOf") || schema.has("oneOf") || schema.has("anyOf") {
+			h.schema(name, schema)
+		} else {
+			values = append(values, name)
+		}
 	}
 	for i := 0; i < len(h.sections); i++ {
-		h.schema(h.sections[i].title, h.sections[i].object)
+		h.schema(h.sections[i].title, h.sections[i].object.without("description"))
+	}
+	for _, name := range values {
+		h.say("## %s\n\n", name)
+		h.prose(strings.TrimSpace(sentence(schemas.at(name).at("description").text()) + " It is: " + h.of(schemas.at(name), name+".") + "."))
 	}
 }
 
 // schema writes the section of one schema.
 func (h *httpPage) schema(title string, schema *node) {
 	h.say("## %s\n\n", title)
-	if about := schema.at("description").text(); about != "" {
-		h.prose(sentence(about))
-	}
-	var parts []string
+	var parts, choices []string
 	for _, part := range append(slices.Clone(schema.at("allOf").items), schema) {
 		if part.has("$ref") {
 			parts = append(parts, h.of(part.only("$ref"), title))
 		}
 	}
-	if parts != nil {
-		h.prose("It has the fields of " + strings.Join(parts, " and ") + ".")
-	}
-	var choices []string
 	for _, one := range slices.Concat(schema.at("oneOf").items, schema.at("anyOf").items) {
-		if one.has("$ref") {
+		switch {
+		case one.has("$ref"):
 			choices = append(choices, h.of(one, title))
+		case one.has("properties"):
+			choices = append(choices, "`{"+strings.Join(one.at("properties").keys, ", ")+"}`")
 		}
 	}
-	if choices != nil {
-		h.prose("It is " + strings.Join(choices, " or ") + ".")
+	about := sentence(schema.at("description").text())
+	if parts != nil {
+		about += " It has the fields of " + strings.Join(parts, " and ") + "."
 	}
-	switch {
-	case schema.has("properties"):
-		h.table([]string{"field", "value", "meaning"}, h.fieldRows(schema, title))
-	case parts == nil && choices == nil:
-		h.prose("Its value: " + h.of(schema, title) + ".")
+	if choices != nil {
+		about += " It is " + strings.Join(choices, " or ") + "."
+	}
+	if about != "" {
+		h.prose(about)
+	}
+	if schema.has("properties") {
+		h.fields(h.page, schema, title)
 	}
 }
 
 // only is the object without all fields but one.
 func (n *node) only(key string) *node {
 	return &node{keys: []string{key}, fields: map[string]*node{key: n.fields[key]}}
+}
+
+// without is the object without a key.
+func (n *node) without(key string) *node {
+	fields := maps.Clone(n.fields)
+	delete(fields, key)
+	return &node{keys: slices.DeleteFunc(slices.Clone(n.keys), func(k string) bool { return k == key }), fields: fields}
 }

@@ -20,8 +20,7 @@ silenced with a reason.`)
 	p.table([]string{"code", "what it says"}, rows)
 	for _, c := range lint.Codes() {
 		p.say("## %s\n\n", c.Code)
-		p.prose("**" + c.About + "** " + c.Why)
-		p.prose("What to do: " + c.Remedy)
+		p.prose(c.Why + " What to do: " + c.Remedy)
 	}
 	return p.bytes(), nil
 }

@@ -28,7 +28,7 @@ func text(t *testing.T, path string) string {
 // Each field of a policy file and of a gateway file is in the page that explains them. The
 // gateway's page leaves conditions to that of rules.
 func TestFieldsAreExplained(t *testing.T) {
-	field := regexp.MustCompile("(?m)^\\| `(\\w+)`")
+	field := regexp.MustCompile("(?m)^- `(\\w+)`")
 	rules := text(t, "rules.md")
 	for reference, explained := range map[string]string{"policy-fields.md": rules, "gateway-fields.md": rules + text(t, "gateway.md")} {
 		all := field.FindAllStringSubmatch(text(t, "reference/"+reference), -1)

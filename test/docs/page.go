@@ -38,6 +38,11 @@ func (p *page) table(head []string, rows [][]string) {
 	p.say("\n")
 }
 
+// item writes an item of a list.
+func (p *page) item(text string) {
+	p.say("- %s\n", strings.ReplaceAll(Wrapped(text, 98), "\n", "\n  "))
+}
+
 // bytes are the page, which ends with one line break.
 func (p *page) bytes() []byte { return []byte(strings.TrimRight(p.String(), "\n") + "\n") }
 

@@ -39,6 +39,9 @@ func (s *shapes) of(n *node, path string) string {
 		var all []string
 		for _, one := range slices.Concat(n.at("anyOf").items, n.at("oneOf").items) {
 			text := s.of(one, path)
+			if items := one.at("items"); len(all) == 1 && one.at("type").text() == "array" && s.of(items, path) == all[0] {
+				text = "a list" + bounds(one, "", "maxItems") + " of them"
+			}
 			if about := one.at("description").text(); about != "" && !one.has("properties") {
 				text += " " + about
 			}
@@ -50,11 +53,11 @@ func (s *shapes) of(n *node, path string) string {
 	}
 	switch n.at("type").text() {
 	case "integer":
-		return "whole number" + bounds(n, "minimum", "maximum")
+		return "integer" + bounds(n, "minimum", "maximum")
 	case "number":
 		return "number" + bounds(n, "minimum", "maximum")
 	case "boolean":
-		return "`true` or `false`"
+		return "boolean"
 	case "string":
 		return "text"
 	case "array":
@@ -65,18 +68,18 @@ func (s *shapes) of(n *node, path string) string {
 		}
 		return "mapping"
 	}
-	return "text, number or boolean"
+	return "scalar"
 }
 
 // bounds says between which numbers a number or a length lies.
 func bounds(n *node, least, most string) string {
 	switch {
 	case n.has(least) && n.has(most):
-		return ", " + n.at(least).text() + " to " + n.at(most).text()
+		return " " + n.at(least).text() + " to " + n.at(most).text()
 	case n.has(least):
-		return ", " + n.at(least).text() + " or more"
+		return " from " + n.at(least).text()
 	case n.has(most):
-		return " (at most " + n.at(most).text() + ")"
+		return " (up to " + n.at(most).text() + ")"
 	}
 	return ""
 }
@@ -128,23 +131,37 @@ func anchor(heading string) string {
 	return strings.ReplaceAll(heading, " ", "-")
 }
 
-// fieldRows are the rows of an object's fields: those that must be there first.
-func (s *shapes) fieldRows(object *node, path string) [][]string {
+// fields lists the fields of an object, those that must be there first. Those that their names and
+// values explain share a line.
+func (s *shapes) fields(p *page, object *node, path string) {
 	required := object.at("required").texts()
-	var first, others [][]string
-	for _, name := range object.at("properties").keys {
-		field := object.at("properties", name)
-		below := name
+	names := slices.Clone(object.at("properties").keys)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return strings.Compare(mark(required, b), mark(required, a))
+	})
+	var plain []string
+	for _, name := range names {
+		field, below := object.at("properties", name), name
 		if path != "" {
 			below = path + "." + name
 		}
-		row := []string{code(name), s.of(field, below), sentence(field.at("description").text())}
-		if slices.Contains(required, name) {
-			row[0] += " (required)"
-			first = append(first, row)
+		text := code(name) + mark(required, name) + " " + s.of(field, below)
+		if about := field.at("description").text(); about != "" {
+			p.item(text + ": " + sentence(about))
 		} else {
-			others = append(others, row)
+			plain = append(plain, text)
 		}
 	}
-	return append(first, others...)
+	if plain != nil {
+		p.item(strings.Join(plain, "; "))
+	}
+	p.say("\n")
+}
+
+// mark is the star of a field that must be there.
+func mark(required []string, name string) string {
+	if slices.Contains(required, name) {
+		return "\\*"
+	}
+	return ""
 }

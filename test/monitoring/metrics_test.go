@@ -202,56 +202,73 @@ func metricsPage(known map[string]*shown) string {
 
 All metrics of Headgate, at ` + "`/metrics`" + ` of a server or where a Go program registers them, for
 Prometheus. [Operations](../operations.md#metrics) has queries worth a look, and the
-[runbook](../runbook.md) says what to do when one of them is high. No label ever holds a key. When
-a rule, a limit or an entry of a list leaves the policy, its series end.
+[runbook](../runbook.md) says what to do when one of them is high. The end of a name is its unit:
+seconds, bytes or units; without one it counts. No label ever holds a key. When a rule, a limit or an
+entry of a list leaves the policy, its series end. [Labels](#labels) says what labels hold, if the
+text beside a metric does not.
 
 `)
+	shared := sharedValues()
 	for _, g := range Groups() {
-		fmt.Fprintf(&b, "- [%s](#%s)\n", g.Title, strings.ReplaceAll(strings.ToLower(g.Title), " ", "-"))
-	}
-	b.WriteString("- [Labels](#labels)\n")
-	for _, g := range Groups() {
-		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
+		fmt.Fprintf(&b, "## %s\n\n", g.Title)
 		if g.About != "" {
 			fmt.Fprintf(&b, "%s\n\n", docs.Wrapped(g.About, 100))
 		}
-		b.WriteString("| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n")
 		for _, m := range g.Metrics {
 			s := known[m.Name]
+			help := strings.TrimSpace(s.help + " " + m.More)
 			var labels []string
 			for _, label := range labelsOf(s) {
-				text := "`" + label + "`"
-				if values := m.Values[label]; values != nil {
-					text += ": `" + strings.Join(values, "`, `") + "`"
+				text, values := "`"+label+"`", m.Values[label]
+				if values != nil && !slices.Contains(shared[label], strings.Join(values, ", ")) && !explains(help, values) {
+					text += " (" + strings.Join(values, ", ") + ")"
 				}
 				labels = append(labels, text)
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.Name, s.kind, unit(m.Name, s), strings.Join(labels, "; "), strings.TrimSpace(s.help+" "+m.More))
+			text := "`" + m.Name + "`, " + s.kind
+			if labels != nil {
+				text += " by " + strings.Join(labels, ", ")
+			}
+			fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(docs.Wrapped(text+": "+help, 98), "\n", "\n  "))
 		}
+		b.WriteString("\n")
 	}
-	b.WriteString("\n## Labels\n\nThe labels without a list of values above:\n\n| label | what it is |\n|---|---|\n")
+	b.WriteString("## Labels\n\n")
 	for _, l := range Labels() {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", l[0], l[1])
+		fmt.Fprintf(&b, "- `%s`: %s\n", l[0], l[1])
+	}
+	for _, label := range slices.Sorted(maps.Keys(shared)) {
+		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(docs.Wrapped("`"+label+"`: "+strings.Join(shared[label], "; or "), 98), "\n", "\n  "))
 	}
 	return b.String()
 }
 
-// unit is what a metric is measured in, which its name says.
-func unit(name string, s *shown) string {
-	for _, u := range [][2]string{
-		{"_timestamp_seconds", "seconds since 1970"}, {"_seconds", "seconds"}, {"_bytes", "bytes"}, {"_units", "units"}, {"_units_total", "units"}, {"_info", "always 1"},
-	} {
-		if strings.HasSuffix(name, u[0]) {
-			return u[1]
+// sharedValues are the values of labels that several metrics have, by label.
+func sharedValues() map[string][]string {
+	shared, seen := make(map[string][]string), make(map[string]bool)
+	for _, g := range Groups() {
+		for _, m := range g.Metrics {
+			for label, values := range m.Values {
+				text := strings.Join(values, ", ")
+				if key := label + ": " + text; !seen[key] {
+					seen[key] = true
+				} else if !slices.Contains(shared[label], text) {
+					shared[label] = append(shared[label], text)
+				}
+			}
 		}
 	}
-	switch {
-	case strings.HasPrefix(s.help, "1 "):
-		return "1 or 0"
-	case name == "headgate_gate_pressure":
-		return "0 to 1"
+	for _, texts := range shared {
+		slices.Sort(texts)
 	}
-	return "number"
+	return shared
+}
+
+// explains reports whether a text names all values.
+func explains(text string, values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool {
+		return !regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(v) + `($|[^\w-])`).MatchString(text)
+	})
 }
 
 // TestNamesAreListed: whatever names a metric means one of the table: the code, the alerts, the
