@@ -10,7 +10,7 @@ import (
 
 // machine says when and on what the figures were measured.
 func machine() string {
-	return fmt.Sprintf("Measured on %s: %s, %d cores, %s/%s, %s.",
+	return fmt.Sprintf("%s, %s, %d cores, %s/%s, %s.",
 		time.Now().UTC().Format(time.DateOnly), processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 

@@ -83,7 +83,7 @@ func asService(page string) (drawing, error) {
 func whole(v float64) string {
 	text := fmt.Sprintf("%.0f", v)
 	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "\u2009" + text[i:]
+		text = text[:i] + "," + text[i:]
 	}
 	return text
 }

@@ -74,7 +74,7 @@ func TestTables(t *testing.T) {
 	}
 	d := drawing{"speeds", whole, []group{{"all", speed}}}
 	text := string(d.svg())
-	for _, want := range []string{"<desc id=\"d\">All: Headgate 20\u2009056; a &lt;peer&gt; 10\u2009028.</desc>", `class="ours" x="340" y="64" width="290.0"`, `class="bar" x="340" y="86" width="145.0"`} {
+	for _, want := range []string{"<desc id=\"d\">All: Headgate 20,056; a &lt;peer&gt; 10,028.</desc>", `class="ours" x="340" y="64" width="290.0"`, `class="bar" x="340" y="86" width="145.0"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s\nlacks %s", text, want)
 		}

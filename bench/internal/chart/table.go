@@ -66,11 +66,10 @@ func (t *table) bars(column string, read func(string) (float64, error)) ([]bar, 
 	return all, nil
 }
 
-// number reads a figure such as "20 056" or "1.13 ×". The tables set
-// thousands apart by thin spaces.
+// number reads a figure such as "20,056" or "1.13 ×".
 func number(cell string) (float64, error) {
 	digits := strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) || r == '×' {
+		if unicode.IsSpace(r) || r == '×' || r == ',' {
 			return -1
 		}
 		return r

@@ -3,6 +3,7 @@ package limiterbench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -67,17 +68,28 @@ func combined(ctx context.Context, w *measure.Work, plan redisPlan) (buckets, ot
 	return buckets, others, nil
 }
 
+// byCallers are columns of one figure, one for each number of callers.
+func byCallers(name string, figure measure.Figure, callers ...int) []measure.Column {
+	var all []measure.Column
+	for _, n := range callers {
+		all = append(all, measure.Median(fmt.Sprint(name, n), n, figure))
+	}
+	return all
+}
+
 func (p *redisPlan) combinedText(version string, buckets, others measure.Rows) *report.Text {
 	t := new(report.Text)
 	t.Say("%s; median of %d rounds of %v, %s keys. Times are microseconds for each decision; "+
-		"\"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA. The bars are medians of the ratios within a round.\n",
+		"\"server CPU\" is its main thread. The bars are medians of the ratios within a round.\n",
 		version, p.Rounds, p.Slice, report.Number(float64(p.Keys)))
-	for _, callers := range p.callers {
-		t.Say("\n**One token bucket**, %d at a time:\n\n%s", callers, buckets.Table(figures(callers)...))
+	for _, f := range []struct {
+		name   string
+		figure measure.Figure
+	}{{"decisions/s", measure.Sample.PerSecond}, {"p99, µs", measure.Sample.P99}, {"server CPU, µs", measure.Sample.ServerCPU}} {
+		t.Say("\n**One token bucket**, %s by the number of callers:\n\n%s", f.name, buckets.Table(byCallers("", f.figure, p.callers...)...))
 	}
-	for _, callers := range []int{64, 256} {
-		t.Say("\n**Other rules**, %d at a time, all admitted:\n\n%s", callers, others.Table(figures(callers)...))
-	}
+	t.Say("\n**Other rules**, all admitted, by the number of callers:\n\n%s", others.Table(slices.Concat(
+		byCallers("decisions/s, ", measure.Sample.PerSecond, 64, 256), byCallers("p99, µs, ", measure.Sample.P99, 64, 256), byCallers("server CPU, µs, ", measure.Sample.ServerCPU, 64, 256))...))
 	combined := buckets.Named(combinedName)
 	for _, name := range []string{bareEVALSHA.name, eachName} {
 		base := buckets.Named(name)

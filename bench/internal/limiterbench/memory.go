@@ -246,12 +246,15 @@ func (r *memoryRun) text() *report.Text {
 	}
 	t.Say("\nDenied: %s. The rounds of one cell lie at most %s apart, in the middle cell %s.\n",
 		strings.Join(shares, ", "), report.Times(r.spread(1)), report.Times(r.spread(0.5)))
-	t.Say("\nThroughput relative to the fastest peer of each column:\n\n%s", r.table(func(row *measure.Row, cell int) string {
-		if row.Role == measure.Floor {
-			return ""
+	var faster []string
+	for at, name := range workloads {
+		var times []string
+		for _, n := range r.cores {
+			times = append(times, report.Times(report.Ratio(r.fastest(cell(at, n)), r.rows.Named(inMemory.name).Median(cell(at, n), measure.Sample.Nanos))))
 		}
-		return report.Times(report.Ratio(r.fastest(cell), row.Median(cell, measure.Sample.Nanos)))
-	}))
+		faster = append(faster, name+" "+strings.Join(times, " / "))
+	}
+	t.Say("\nHeadgate's throughput ÷ that of the fastest peer: %s.\n", strings.Join(faster, "; "))
 	main := cell(uniform, r.most())
 	t.Say("\nWhat it costs besides, with %s keys live:\n\n%s", keys, r.rows.Table(
 		measure.Median("allocations a decision", main, measure.Sample.AllocsEach),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -73,7 +74,9 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 	if err != nil {
 		return nil, fmt.Errorf("one limit: %w", err)
 	}
-	plan.oneLimit(t, one, keys.NarrowShare())
+	// Of other servers the page has the ratios and the bars.
+	brief := !strings.HasPrefix(w.Redis.Version, "redis-server")
+	plan.oneLimit(t, one, keys.NarrowShare(), brief)
 	manyCallers := plan
 	manyCallers.callers = []int{many}
 	limits, err := compare(ctx, w, manyCallers, []contender{
@@ -83,12 +86,15 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 	if err != nil {
 		return nil, fmt.Errorf("several limits: %w", err)
 	}
-	severalLimits(t, limits)
+	severalLimits(t, limits, brief)
 	windows, err := plan.measureWindows(ctx, w, windowed(plan.windows))
 	if err != nil {
 		return nil, fmt.Errorf("sliding windows: %w", err)
 	}
-	plan.writeWindows(t, windows)
+	plan.writeWindows(t, windows, brief)
+	if brief {
+		return t, nil
+	}
 	if err := plan.weigh(ctx, w, t, contenders); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
@@ -100,22 +106,34 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 	return t, nil
 }
 
-func (p *redisPlan) oneLimit(t *report.Text, rows measure.Rows, denied float64) {
+// oneLimit writes a table for each number of callers; in brief, one with the ratios of all.
+func (p *redisPlan) oneLimit(t *report.Text, rows measure.Rows, denied float64, brief bool) {
 	t.Say("\n**One limit**, %s keys, %s of the decisions denied:\n", report.Number(float64(p.Keys)), report.Percent(denied))
 	floor := rows.Floor()
+	var ratios []measure.Column
 	for _, callers := range p.callers {
-		t.Say("\n%d at a time:\n\n%s", callers, rows.Table(figures(callers, measure.Over("÷ bare", floor, callers, measure.Sample.PerSecond))...))
+		over := measure.Over("÷ bare", floor, callers, measure.Sample.PerSecond)
+		if !brief {
+			t.Say("\n%d at a time:\n\n%s", callers, rows.Table(figures(callers, over)...))
+		}
+		over.Name = fmt.Sprintf("÷ bare, %d at a time", callers)
+		ratios = append(ratios, over, measure.Median("decisions/s", callers, measure.Sample.PerSecond))
 		for i := range rows {
 			if r := &rows[i]; r.Role == measure.Ours {
 				t.AtLeast(0.9, r.Over(floor, callers, measure.Sample.PerSecond), "%s, one limit, %d at a time: throughput ÷ bare EVALSHA", r.Name, callers)
 			}
 		}
 	}
+	if brief {
+		t.Say("\n%s", rows.Table(ratios...))
+	}
 }
 
 // severalLimits writes pairs of one limit and several.
-func severalLimits(t *report.Text, rows measure.Rows) {
-	t.Say("\n**Several limits in one check**, %d at a time, all admitted:\n\n%s", many, rows.Table(figures(many)...))
+func severalLimits(t *report.Text, rows measure.Rows, brief bool) {
+	if !brief {
+		t.Say("\n**Several limits in one check**, %d at a time, all admitted:\n\n%s", many, rows.Table(figures(many)...))
+	}
 	for i := 0; i+1 < len(rows); i += 2 {
 		one, five := &rows[i], &rows[i+1]
 		t.AtMost(1.5, five.Over(one, many, measure.Sample.ServerCPU), "%s: server CPU ÷ %s", five.Name, one.Name)
@@ -130,11 +148,9 @@ func figures(condition int, first ...measure.Column) []measure.Column {
 		measure.Median("decisions/s", condition, measure.Sample.PerSecond),
 		measure.Median("p50 µs", condition, measure.Sample.P50),
 		measure.Median("p99 µs", condition, measure.Sample.P99),
-		measure.Median("p99.9 µs", condition, measure.Sample.P999),
 		measure.Median("server CPU µs", condition, measure.Sample.ServerCPU),
 		measure.Median("client CPU µs", condition, measure.Sample.ClientCPU),
 		measure.Median("in scripts µs", condition, measure.Sample.ScriptTime),
-		measure.Median("script calls", condition, measure.Sample.CallsEach),
 	)
 }
 

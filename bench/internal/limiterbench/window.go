@@ -114,19 +114,22 @@ func (p *redisPlan) measureWindows(ctx context.Context, w *measure.Work, contend
 	return rows, nil
 }
 
-func (p *redisPlan) writeWindows(t *report.Text, rows measure.Rows) {
+func (p *redisPlan) writeWindows(t *report.Text, rows measure.Rows, brief bool) {
 	var names []string
 	for _, w := range p.windows {
 		names = append(names, w.String())
 	}
-	t.Say("\n**Exact sliding windows**, %s together, %s keys with full logs, %d at a time:\n\n", strings.Join(names, " and "), report.Number(float64(p.windowKeys)), many)
-	table, ours, zset := new(report.Table), &rows[0], &rows[1]
-	for i := range rows {
-		for condition, answer := range answers {
-			table.Append(rows[i : i+1].Table(figures(condition, measure.Column{Name: "answer", Cell: func(*measure.Row) string { return answer }})...))
+	ours, zset := &rows[0], &rows[1]
+	if !brief {
+		table := new(report.Table)
+		t.Say("\n**Exact sliding windows**, %s together, %s keys with full logs, %d at a time:\n\n", strings.Join(names, " and "), report.Number(float64(p.windowKeys)), many)
+		for i := range rows {
+			for condition, answer := range answers {
+				table.Append(rows[i : i+1].Table(figures(condition, measure.Column{Name: "answer", Cell: func(*measure.Row) string { return answer }})...))
+			}
 		}
+		t.Say("%s\nMemory of one such key:\n\n%s", table, rows.Table(measure.Median("bytes (MEMORY USAGE)", weighed, measure.Sample.BytesEach)))
 	}
-	t.Say("%s\nMemory of one such key:\n\n%s", table, rows.Table(measure.Median("bytes (MEMORY USAGE)", weighed, measure.Sample.BytesEach)))
 	for condition, answer := range answers {
 		t.AtMost(0.5, ours.Over(zset, condition, measure.Sample.ScriptTime), "sliding windows, %s: time in scripts ÷ ZSET script", answer)
 	}

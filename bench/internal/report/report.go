@@ -88,14 +88,14 @@ func Number(f float64) string {
 	return fmt.Sprintf("%.3f", f)
 }
 
-// group parts thousands by a thin space.
+// group parts thousands by commas.
 func group(digits string) string {
 	sign := ""
 	if strings.HasPrefix(digits, "-") {
 		sign, digits = "-", digits[1:]
 	}
 	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "\u2009" + digits[i:]
+		digits = digits[:i] + "," + digits[i:]
 	}
 	return sign + digits
 }
@@ -139,23 +139,28 @@ func (b Bar) Met() bool {
 	return b.Got >= b.Bound
 }
 
-// Bars lays bars out as a table.
+// Bars says how many bars are met, and lists those that are not, with what was measured.
 func Bars(bars []Bar) string {
-	t := Table{Columns: []string{"bar", "bound", "measured", "met"}}
+	var missed strings.Builder
+	met := 0
 	for _, b := range bars {
-		bound, met := "≥ ", "no"
+		bound, got := "≥ ", Number(b.Got)
 		if b.AtMost {
 			bound = "≤ "
 		}
-		switch {
-		case math.IsNaN(b.Got):
-			met = "not measured"
-		case b.Met():
-			met = "yes"
+		if math.IsNaN(b.Got) {
+			got = "not measured"
 		}
-		t.Add(b.What, bound+Number(b.Bound), Number(b.Got), met)
+		if b.Met() {
+			met++
+		} else {
+			fmt.Fprintf(&missed, "- %s: %s, must be %s\n", b.What, got, bound+Number(b.Bound))
+		}
 	}
-	return t.String()
+	if met == len(bars) {
+		return fmt.Sprintf("All %d bars are met.\n", met)
+	}
+	return fmt.Sprintf("%d of %d bars are met, and not these:\n\n%s", met, len(bars), missed.String())
 }
 
 // Text is a section while it is written: prose, tables, and bars at its end. The zero value is
@@ -179,7 +184,7 @@ func (t *Text) AtMost(bound, got float64, what string, args ...any) {
 	t.Bars = append(t.Bars, Bar{What: fmt.Sprintf(what, args...), Bound: bound, Got: got, AtMost: true})
 }
 
-// String is the text, followed by the table of the bars, if there are any.
+// String is the text, followed by what became of the bars, if there are any.
 func (t *Text) String() string {
 	if len(t.Bars) == 0 {
 		return t.b.String()

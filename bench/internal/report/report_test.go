@@ -73,8 +73,8 @@ func TestRatioSpreadAndLeast(t *testing.T) {
 func TestNumber(t *testing.T) {
 	for f, want := range map[float64]string{
 		0: "0", 0.0001: "0.000", 0.0567: "0.057", 0.5: "0.50", 1.234: "1.23", 9.994: "9.99", 9.996: "10.0",
-		12.34: "12.3", 99.94: "99.9", 99.96: "100", 1234: "1\u2009234", 1234567: "1\u2009234\u2009567",
-		-1500: "-1\u2009500", math.Inf(1): "–",
+		12.34: "12.3", 99.94: "99.9", 99.96: "100", 1234: "1,234", 1234567: "1,234,567",
+		-1500: "-1,500", math.Inf(1): "–",
 	} {
 		if got := Number(f); got != want {
 			t.Errorf("Number(%v) = %q, want %q", f, got, want)
@@ -121,10 +121,16 @@ func TestBars(t *testing.T) {
 			t.Errorf("%+v: Met is %v, want %v", c.bar, got, c.met)
 		}
 	}
-	got := Bars([]Bar{{What: "x", Bound: 2, Got: math.NaN()}, {What: "y", Bound: 1, AtMost: true, Got: 0.5}})
-	for _, want := range []string{"not measured", "≥ 2.00", "≤ 1.00", "yes"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the table lacks %q:\n%s", want, got)
+	met, unknown, high := Bar{What: "x", Bound: 1, AtMost: true, Got: 0.5}, Bar{What: "y", Bound: 2, Got: math.NaN()}, Bar{What: "z", Bound: 1, AtMost: true, Got: 3}
+	for _, c := range []struct {
+		bars []Bar
+		want string
+	}{
+		{[]Bar{met, met}, "All 2 bars are met.\n"},
+		{[]Bar{unknown, met, high}, "1 of 3 bars are met, and not these:\n\n- y: not measured, must be ≥ 2.00\n- z: 3.00, must be ≤ 1.00\n"},
+	} {
+		if got := Bars(c.bars); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }
@@ -237,7 +243,7 @@ func ExampleTable() {
 	// | limiter |    ns |
 	// |---------|------:|
 	// | one     |  61.0 |
-	// | another | 1 234 |
+	// | another | 1,234 |
 }
 
 func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }

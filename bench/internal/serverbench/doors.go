@@ -92,7 +92,7 @@ func (f *doorsField) write(t *report.Text, rows measure.Rows) {
 		measure.Ratio("÷ "+floor.Name, floor, 0, measure.Sample.ServerCPU),
 		measure.Median("p50, ms", 0, measure.Millis(measure.Sample.P50)),
 		measure.Median("p99, ms", 0, measure.Millis(measure.Sample.P99)),
-		measure.Median("checks/s, load generator on the same cores", 0, measure.Sample.PerSecond)))
+		measure.Median("checks/s", 0, measure.Sample.PerSecond)))
 	for _, b := range f.bars {
 		of := func(name string) float64 { return rows.Named(name).Median(0, b.figure) }
 		t.AtMost(b.bound, report.Ratio(of(b.ours), of(b.other)), "%s, %s: %s ÷ %s", f.how, b.ours, b.what, b.other)

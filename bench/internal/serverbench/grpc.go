@@ -111,7 +111,7 @@ func GRPC(ctx context.Context, w *measure.Work) (*report.Text, error) {
 }
 
 var unaryEcho = comparison{
-	"server CPU a check, µs", "÷ echo", "checks/s, load generator on the same cores",
+	"server CPU a check, µs", "÷ echo", "checks/s",
 	1.5, "server CPU a check ÷ a bare unary echo",
 }
 

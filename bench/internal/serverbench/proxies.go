@@ -117,7 +117,7 @@ func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
 		len(documentBody), plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice, rows.Table(
 			measure.Median("proxy's CPU a request, µs", 0, measure.Sample.ServerCPU),
 			measure.Ratio("÷ nginx", rows.Floor(), 0, measure.Sample.ServerCPU),
-			measure.Median("requests/s, load generator and upstream on the same cores", 0, measure.Sample.PerSecond)))
+			measure.Median("requests/s", 0, measure.Sample.PerSecond)))
 	rows.Notes(t)
 	t.Say("\nOpen loop at %s requests a second, half of what the gateway passes on when it is saturated:\n\n%s",
 		report.Number(perSecond), times.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS)))

@@ -84,7 +84,7 @@ func respText(plan measure.Plan, rows measure.Rows) *report.Text {
 	t.Say("%s\n", rows.Table(
 		measure.Median("server CPU a check, µs", 0, measure.Sample.ServerCPU),
 		measure.Ratio("checks a CPU second ÷ gRPC", grpc, 0, perCPU), measure.Ratio("÷ HTTP JSON", rows.Named(checkOverHTTP), 0, perCPU),
-		measure.Median("checks/s, load generator on the same cores", 0, measure.Sample.PerSecond)))
+		measure.Median("checks/s", 0, measure.Sample.PerSecond)))
 	rows.Notes(t)
 	for i := range rows {
 		if r := &rows[i]; r.Role == measure.Ours {

@@ -69,7 +69,7 @@ func Service(ctx context.Context, w *measure.Work) (*report.Text, error) {
 }
 
 var besideJSON = comparison{
-	"server CPU a request, µs", "÷ JSON echo", "requests/s, load generator on the same cores",
+	"server CPU a request, µs", "÷ JSON echo", "requests/s",
 	1.6, "server CPU a request ÷ JSON echo",
 }
 

@@ -59,16 +59,10 @@ func asyncText(version string, plan asyncPlan, rows measure.Rows, exact []exactn
 	t.Say("%s. %d callers, closed loop; median of %d rounds of %v. The hot key is one that is always admitted, cold keys are keys that nobody has seen.\n\n",
 		version, plan.Callers, plan.Rounds, plan.Slice)
 	t.Say("%s", layered(rows, "hot key", "cold keys"))
-	t.Say("\nNodes that share one key, and are asked together for %d times what its limit admits, for %v; a report every %v, a part of 1/%.0f. \"Too many\" is the most by which the limit was ever exceeded: "+
+	t.Say("\n%d to %d nodes that share one key, and are asked together for %d times what its limit admits, for %v; a report every %v, a part of 1/%.0f. \"Too many\" is the most by which the limit was ever exceeded: "+
 		"of a window's count, or of what the bucket admits in that time. \"Of strict\" is how much was admitted of what a strict limiter admits of the same requests. "+
-		"\"Held\" is the most that one node had not reported: what is forgotten if it dies then.\n\n", overload, plan.length, async.DefaultInterval, 1/async.DefaultPart)
-	table := report.Table{Columns: []string{"limit", "load", "nodes", "too many, units", "too many", "of strict", "held, units", "Redis calls a decision"}}
-	for i := range exact {
-		e := &exact[i]
-		table.Add(fmt.Sprintf("%s, %s", e.limit.Algorithm, &e.limit), e.load, fmt.Sprint(e.nodes), report.Number(max(0, e.excess)), fmt.Sprintf("%.2f %%", 100*e.over()),
-			report.Percent(float64(e.admitted)/float64(e.strict)), report.Number(float64(e.held)), fmt.Sprintf("%.3f", float64(e.calls)/float64(e.requests)))
-	}
-	t.Say("%s", &table)
+		"\"Held\" is the most that one node had not reported: what is forgotten if it dies then. Each row has the worst of all numbers of nodes.\n\n", plan.nodes[0], plan.nodes[len(plan.nodes)-1], overload, plan.length, async.DefaultInterval, 1/async.DefaultPart)
+	t.Say("%s", worstOf(exact))
 	strict, layer := &rows[0], &rows[1]
 	t.AtLeast(10, layer.Over(strict, hot, measure.Sample.PerSecond), "hot key: throughput ÷ strict")
 	t.AtMost(1.05, layer.Over(strict, cold, measure.Sample.ClientCPU), "cold keys: client CPU ÷ strict")
@@ -113,6 +107,22 @@ func asynchronously(ctx context.Context, w *measure.Work, plan measure.Plan) (_ 
 		}
 		return measure.Spending(ctx, w.Redis, func() (measure.Sample, error) { return l.insist(ctx, stores[i], true) })
 	})
+}
+
+// worstOf has a row for each limit and load, with the worst figures of all numbers of nodes.
+func worstOf(exact []exactness) *report.Table {
+	table := &report.Table{Columns: []string{"limit", "load", "too many", "of strict", "held, units", "Redis calls a decision"}}
+	for first := 0; first < len(exact); {
+		e := &exact[first]
+		over, share, held, calls := 0.0, math.Inf(1), int64(0), 0.0
+		for ; first < len(exact) && exact[first].limit == e.limit && exact[first].load == e.load; first++ {
+			one := &exact[first]
+			over, share = max(over, one.over()), min(share, float64(one.admitted)/float64(one.strict))
+			held, calls = max(held, one.held), max(calls, float64(one.calls)/float64(one.requests))
+		}
+		table.Add(fmt.Sprintf("%s, %s", e.limit.Algorithm, &e.limit), e.load, fmt.Sprintf("%.2f %%", 100*over), report.Percent(share), report.Number(float64(held)), fmt.Sprintf("%.3f", calls))
+	}
+	return table
 }
 
 // compareExact has nodes asked for one key, under each limit and load.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -78,15 +79,16 @@ func leaseText(version string, plan measure.Plan, rows measure.Rows, competed []
 	}
 	t.Say("%s\n**A limit that is in the way**: %s units a second, bursts of %s; %d nodes of %d callers with connections of their own, one of which is dropped in the middle of each run with what it holds.\n\n",
 		all, report.Number(float64(tight.rate)), report.Number(float64(tight.burst)), leaseNodes, max(1, plan.Callers/leaseNodes))
-	table := report.Table{Columns: []string{"run", "asked", "admitted", "burst + rate × time", "admitted ÷ that", "over-admitted"}}
 	over := worst(leased, hot)
-	for i, s := range competed {
-		allowed := float64(tight.allows(s.Elapsed))
+	var asked, shares []float64
+	for _, s := range competed {
 		over = max(over, tight.over(s))
-		table.Add(fmt.Sprint(i+1), report.Number(float64(s.Done)), report.Number(float64(s.Admitted)), report.Number(allowed),
-			report.Percent(float64(s.Admitted)/allowed), fmt.Sprint(tight.over(s)))
+		asked, shares = append(asked, float64(s.Done)), append(shares, float64(s.Admitted)/float64(tight.allows(s.Elapsed)))
 	}
-	t.Say("%s", &table)
+	if len(competed) > 0 {
+		t.Say("In %d runs, %s to %s units were asked for. Of what the limit admits (burst + rate × time), %s to %s were admitted, and %v beyond it.\n", len(competed),
+			report.Number(slices.Min(asked)), report.Number(slices.Max(asked)), report.Percent(slices.Min(shares)), report.Percent(slices.Max(shares)), over)
+	}
 	t.AtLeast(10, leased.Over(strict, hot, measure.Sample.PerSecond), "leased hot key, %d callers: throughput ÷ strict", plan.Callers)
 	t.AtMost(0, over, "leased: units over-admitted in the worst of all runs")
 	t.AtMost(1.05, 1/leased.Over(strict, cold, measure.Sample.PerSecond), "cold keys: time of a decision ÷ strict")

@@ -78,7 +78,7 @@ func TestShort(t *testing.T) {
 		t.Errorf("the log: %v, %v", info, err)
 	}
 	for _, text := range []string{load.text() + report.Bars(load.bars()), replay.text() + report.Bars(replay.bars())} {
-		if !strings.Contains(text, "| headgate") || !strings.Contains(text, "| bar") {
+		if !strings.Contains(text, "| headgate") || !strings.Contains(text, " bars are met") {
 			t.Errorf("the section is\n%s", text)
 		}
 	}
