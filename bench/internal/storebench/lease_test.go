@@ -35,6 +35,6 @@ func TestLeases(t *testing.T) {
 			}
 			return wrong
 		})
-		holds(t, leaseText("", plan, rows, competed), "one hot key, leased", "none hot, strict", "| bar")
+		holds(t, leaseText("", plan, rows, competed), "one hot key, leased", "none hot, strict", "bars are met")
 	}, "redis-server")
 }

@@ -35,6 +35,6 @@ func TestOutage(t *testing.T) {
 				t.Errorf("%s: %d of %d requests without a decision", h.name, h.undecided, all)
 			}
 		}
-		holds(t, outageText("", plan, rows, hangs), ways[0].name, ways[1].name, ways[2].name, "| bar")
+		holds(t, outageText("", plan, rows, hangs), ways[0].name, ways[1].name, ways[2].name, "bars are met")
 	}, "redis-server", "valkey-server")
 }
