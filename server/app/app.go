@@ -198,9 +198,16 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	plain := &warned{logger: a.settings.Logger}
 	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry))}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
-		soft.decided(&e)
-		lists.decided(&e)
-		plain.unsettled(&e)
+		if e.Err != nil {
+			return
+		}
+		e.Ask.Calls(e.Decisions, func(call *decide.Ask, decisions []headgate.Decision) {
+			if call.Op == headgate.OpTake {
+				soft.decided(call, decisions)
+				lists.decided(call)
+				plain.unsettled(call, decisions)
+			}
+		})
 	}})
 	if a.trial != nil {
 		registry.MustRegister(a.trial)

@@ -3,7 +3,6 @@ package app
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -19,15 +18,12 @@ func newListHits(registry *prometheus.Registry) *listHits {
 	}, "list", "entry")}
 }
 
-func (l *listHits) decided(e *decide.Event) {
-	if e.Ask.Op != headgate.OpTake {
-		return
-	}
+func (l *listHits) decided(ask *decide.Ask) {
 	switch {
-	case e.Ask.Denied != nil:
-		l.byEntry.inc("deny", e.Ask.Denied.Name)
-	case e.Ask.Allowed != nil:
-		l.byEntry.inc("allow", e.Ask.Allowed.Name)
+	case ask.Denied != nil:
+		l.byEntry.inc("deny", ask.Denied.Name)
+	case ask.Allowed != nil:
+		l.byEntry.inc("allow", ask.Allowed.Name)
 	}
 }
 

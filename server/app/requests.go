@@ -87,85 +87,30 @@ type countedDoor struct {
 // Policy implements [decide.Decider].
 func (d *countedDoor) Policy() decide.Policy { return d.rules() }
 
-// end records how a call has ended, with a decision or an error.
-func (d *countedDoor) end(call tally.Call, ask *decide.Ask, decisions []headgate.Decision, err error) {
-	of := requestAdmitted
-	switch {
-	case err != nil:
-		of = requestFailed
-	case ask.Denied != nil:
-		of = requestListed
-	case !headgate.NewVerdict(decisions).Allowed:
-		of = requestDenied
-	}
-	call.End(int(of), ask.Took)
-	d.tell(ask, decisions, err)
-}
-
-// tell records a request, if it would take units.
-func (d *countedDoor) tell(ask *decide.Ask, decisions []headgate.Decision, err error) {
-	if d.to != nil && err == nil && ask.Op == headgate.OpTake {
-		d.to.Decided(ask.Policy.Version, ask.Checks, decisions)
-	}
-}
-
 // Take implements [decide.Decider].
 func (d *countedDoor) Take(ctx context.Context, ask *decide.Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	switch {
-	case ask.Parts != nil:
-		// This is one of several calls for one request. Told counts the request.
-		call := d.calls.Begin()
-		defer call.Drop()
-		out, err := d.Decider.Take(ctx, ask, dst)
-		d.tell(ask, out[min(len(dst), len(out)):], err)
-		return out, err
-	case ask.Op != headgate.OpTake:
+	if !ask.Takes() {
 		return d.Decider.Take(ctx, ask, dst)
 	}
 	call := d.calls.Begin()
 	out, err := d.Decider.Take(ctx, ask, dst)
-	d.end(call, ask, out[min(len(dst), len(out)):], err)
-	return out, err
-}
-
-// TakeOnce implements [decide.Decider].
-func (d *countedDoor) TakeOnce(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	call := d.calls.Begin()
-	out, err := d.Decider.TakeOnce(ctx, terms, ask, dst)
-	d.end(call, ask, out[min(len(dst), len(out)):], err)
-	return out, err
-}
-
-// Reserve implements [decide.Decider].
-func (d *countedDoor) Reserve(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	call := d.calls.Begin()
-	r, out, err := d.Decider.Reserve(ctx, terms, ask, dst)
-	d.end(call, ask, out[min(len(dst), len(out)):], err)
-	return r, out, err
-}
-
-// Told implements [decide.Decider].
-func (d *countedDoor) Told(p *decide.Parts, err error) {
-	d.Decider.Told(p, err)
-	takes, listed := false, false
-	for i := range p.List {
-		part := &p.List[i]
-		if part.Op != headgate.OpTake {
-			continue
-		}
-		takes, listed = true, listed || part.TurnsAway()
-	}
-	if !takes {
-		return
-	}
-	of := requestAdmitted
+	made := out[min(len(dst), len(out)):]
+	outcome := requestAdmitted
 	switch {
 	case err != nil:
-		of = requestFailed
-	case listed:
-		of = requestListed
-	case !p.Verdict().Allowed:
-		of = requestDenied
+		outcome = requestFailed
+	case ask.TurnedAway():
+		outcome = requestListed
+	case !headgate.NewVerdict(made).Allowed:
+		outcome = requestDenied
 	}
-	d.calls.Add(int(of), p.Took)
+	call.End(int(outcome), ask.Took)
+	if d.to != nil && err == nil {
+		ask.Calls(made, func(call *decide.Ask, decisions []headgate.Decision) {
+			if call.Op == headgate.OpTake {
+				d.to.Decided(call.Policy.Version, call.Checks, decisions)
+			}
+		})
+	}
+	return out, err
 }

@@ -19,13 +19,13 @@ func newSoftHits(registry *prometheus.Registry) *softHits {
 }
 
 // decided counts each rule at most once for a request. The decisions of a rule are adjacent.
-func (s *softHits) decided(e *decide.Event) {
-	if e.Err != nil || e.Ask.Policy.Set == nil || e.Ask.Op != headgate.OpTake || len(e.Decisions) == 0 || !e.Ask.Policy.Warns() || !headgate.NewVerdict(e.Decisions).Allowed {
+func (s *softHits) decided(ask *decide.Ask, decisions []headgate.Decision) {
+	if ask.Policy.Set == nil || len(decisions) == 0 || !ask.Policy.Warns() || !headgate.NewVerdict(decisions).Allowed {
 		return
 	}
 	last := -1
-	for i := range e.Decisions {
-		if d := &e.Decisions[i]; d.Check != last && d.Allowed && e.Ask.Policy.Soft(d) {
+	for i := range decisions {
+		if d := &decisions[i]; d.Check != last && d.Allowed && ask.Policy.Soft(d) {
 			last = d.Check
 			s.byRule.inc(d.Rule.Name())
 		}

@@ -29,14 +29,14 @@ func (w *warned) due() bool {
 
 // unsettled warns of plain checks that were charged by rules with charge_on or give_back_on. Nobody
 // will say how such a request ends, so it stays charged in any case.
-func (w *warned) unsettled(e *decide.Event) {
-	set := e.Ask.Policy.Set
-	if e.Reserved || e.Err != nil || set == nil || e.Ask.Op != headgate.OpTake || !set.Awaits(e.Ask.Checks) || !headgate.NewVerdict(e.Decisions).Allowed || !w.due() {
+func (w *warned) unsettled(ask *decide.Ask, decisions []headgate.Decision) {
+	set := ask.Policy.Set
+	if ask.Reserve || set == nil || !set.Awaits(ask.Checks) || !headgate.NewVerdict(decisions).Allowed || !w.due() {
 		return
 	}
 	var rules []string
-	for i := range e.Ask.Checks {
-		if check := e.Ask.Checks[i : i+1]; set.Awaits(check) && !slices.Contains(rules, check[0].Rule.Name()) {
+	for i := range ask.Checks {
+		if check := ask.Checks[i : i+1]; set.Awaits(check) && !slices.Contains(rules, check[0].Rule.Name()) {
 			rules = append(rules, check[0].Rule.Name())
 		}
 	}

@@ -1,7 +1,6 @@
 package candidate
 
 import (
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -13,10 +12,12 @@ import (
 // job is a copy of what a worker needs of one request. It holds no text of the
 // request, which may be a part of a much larger one.
 type job struct {
-	kind kind
 	time int64 // when it was decided, in µs
 	live decide.Policy
 
+	op       headgate.Op
+	reserve  bool
+	settles  bool // It is a settlement, not a request.
 	entries  policy.Descriptor
 	cost, at int64
 	named    []decide.Named
@@ -32,13 +33,13 @@ type job struct {
 	independent bool
 	parts       []part
 
-	said        // by the policy in force
-	text string // all of the above that came with the request
-	buf  []byte
+	answer        // of the policy in force
+	text   string // all of the above that came with the request
+	buf    []byte
 }
 
-// said is what a policy has said of a request: that it is admitted, or what denies it.
-type said struct {
+// answer is what a policy answers to a request: that it is admitted, or what denies it.
+type answer struct {
 	admitted bool
 	rule     string            // that denies
 	key      string            // that it counts under
@@ -55,19 +56,6 @@ type part struct {
 	end     int // of its entries
 }
 
-// kind is what is done to the candidate's counters.
-type kind uint8
-
-const (
-	take kind = iota
-	takeOnce
-	reserve
-	refund
-	reset
-	settle
-	together // several descriptors
-)
-
 // What jobs take, about.
 const (
 	jobBytes  = 512 // besides its texts
@@ -77,7 +65,7 @@ const (
 
 func (j *job) size() int64 {
 	n := jobBytes + len(j.text)
-	if j.kind == together {
+	if len(j.parts) > 0 {
 		n += len(j.parts)*partBytes + len(j.entries)*entryHead
 	}
 	return int64(n)
@@ -95,24 +83,35 @@ func (j *job) reset() {
 	*j = job{entries: j.entries[:0], named: j.named[:0], rules: j.rules[:0], costs: j.costs[:0], parts: j.parts[:0], buf: j.buf[:0]}
 }
 
-// copy takes from the event what is needed, of the descriptor the wanted entries
-// only; nil wants all.
+// copy takes from the event what is needed: of a descriptor the wanted entries only, or all if
+// wanted is nil. Of several descriptors it takes all, since policies may look at their order and at
+// all names.
 func (j *job) copy(e *decide.Event, wanted map[string]bool) {
 	ask := e.Ask
-	j.kind, j.time, j.live = kindOf(e), time.Now().UnixMicro(), ask.Policy
-	j.cost, j.at, j.terms = ask.Cost, ask.At, e.Terms
-	if e.Reservation.ID != "" {
+	j.time, j.live = time.Now().UnixMicro(), ask.Policy
+	j.op, j.cost, j.at, j.terms, j.reserve = ask.Op, ask.Cost, ask.At, ask.Terms, ask.Reserve
+	if ask.Reservation.ID != "" {
 		// That is what it will be settled by.
-		j.terms.ID = e.Reservation.ID
+		j.terms.ID = ask.Reservation.ID
 	}
-	j.said = saidOf(e.Ask.Denied, e.Ask.Checks, e.Decisions)
+	j.answer = answerOf(ask, e.Decisions)
+	if p := ask.Parts; p != nil {
+		j.domain, j.independent = p.Domain, p.Independent
+		for i := range p.List {
+			of := &p.List[i]
+			j.entries = append(j.entries, of.Entries...)
+			j.parts = append(j.parts, part{of.Op, of.Cost, of.Brought, of.Nothing, len(j.entries)})
+		}
+		j.own()
+		return
+	}
 	for _, entry := range ask.Descriptor {
 		if wanted == nil || wanted[entry.Name] {
 			j.entries = append(j.entries, entry)
 		}
 	}
 	j.named = append(j.named, ask.Named...)
-	if j.kind == refund {
+	if j.op == headgate.OpRefund {
 		for i := range ask.Checks {
 			j.rules = append(j.rules, ask.Checks[i].Rule.Name())
 		}
@@ -120,38 +119,14 @@ func (j *job) copy(e *decide.Event, wanted map[string]bool) {
 	j.own()
 }
 
-func kindOf(e *decide.Event) kind {
-	switch {
-	case e.Ask.Op == headgate.OpRefund:
-		return refund
-	case e.Ask.Op == headgate.OpReset:
-		return reset
-	case e.Reserved:
-		return reserve
-	case e.Terms.ID != "":
-		return takeOnce
+// fill has the request asked of a policy. p is used if it has several descriptors.
+func (j *job) fill(ask *decide.Ask, p *decide.Parts, by decide.Policy) {
+	ask.Policy, ask.Op, ask.Cost, ask.Terms, ask.Reserve = by, j.op, j.cost, j.terms, j.reserve
+	if len(j.parts) == 0 {
+		ask.Descriptor = j.entries
+		return
 	}
-	return take
-}
-
-// copyParts takes from a request of several descriptors all that was asked: what
-// policies look at may be their order, and the names of all.
-func (j *job) copyParts(p *decide.Parts) {
-	j.kind, j.time, j.live = together, time.Now().UnixMicro(), p.Policy
-	j.domain, j.independent = p.Domain, p.Independent
-	for i := range p.List {
-		of := &p.List[i]
-		j.entries = append(j.entries, of.Entries...)
-		j.parts = append(j.parts, part{of.Op, of.Cost, of.Brought, of.Nothing, len(j.entries)})
-	}
-	j.said = saidOfParts(p)
-	j.own()
-}
-
-// fill has the request of several descriptors asked of the policy.
-func (j *job) fill(p *decide.Parts, by decide.Policy) {
-	p.Reset()
-	p.Policy, p.Domain, p.Independent = by, j.domain, j.independent
+	ask.Parts, p.Domain, p.Independent = p, j.domain, j.independent
 	begin := 0
 	for i := range j.parts {
 		of := &j.parts[i]
@@ -163,15 +138,9 @@ func (j *job) fill(p *decide.Parts, by decide.Policy) {
 	}
 }
 
-// takes reports whether the request asks for anything to be taken: it is compared only
-// then.
-func (j *job) takes() bool {
-	return slices.ContainsFunc(j.parts, func(p part) bool { return p.op == headgate.OpTake })
-}
-
 // settle makes the job that of a settlement.
 func (j *job) settle(r *headgate.Reservation, units []int64) {
-	j.kind, j.time, j.terms.ID = settle, time.Now().UnixMicro(), r.ID
+	j.settles, j.time, j.terms.ID = true, time.Now().UnixMicro(), r.ID
 	for i := range units {
 		j.rules = append(j.rules, r.Checks[i].Rule.Name())
 		j.costs = append(j.costs, units[i]/max(r.Checks[i].Factor, 1))
@@ -179,49 +148,48 @@ func (j *job) settle(r *headgate.Reservation, units []int64) {
 	j.own()
 }
 
-// saidOf is what came of checks, unless an entry of the deny list has answered.
-func saidOf(list *policy.ListEntry, checks []headgate.Check, decisions []headgate.Decision) said {
-	if list != nil {
-		return said{list: list}
+// answerOf is what came of a request.
+func answerOf(ask *decide.Ask, decisions []headgate.Decision) answer {
+	v := ask.Verdict(decisions)
+	switch {
+	case v.Allowed:
+		return answer{admitted: true}
+	case ask.Parts != nil:
+		return answerOfParts(ask.Parts)
+	case ask.Denied != nil:
+		return answer{list: ask.Denied}
 	}
-	v := headgate.NewVerdict(decisions)
-	if v.Allowed {
-		return said{admitted: true}
-	}
-	var s said
+	var a answer
 	if d := v.Deciding(); d.Rule != nil {
-		s.rule = d.Rule.Name()
-		if d.Check < len(checks) {
-			s.key = checks[d.Check].Key
+		a.rule = d.Rule.Name()
+		if d.Check < len(ask.Checks) {
+			a.key = ask.Checks[d.Check].Key
 		}
 	}
-	return s
+	return a
 }
 
-// saidOfParts is what came of several descriptors.
-func saidOfParts(p *decide.Parts) said {
-	if p.Verdict().Allowed {
-		return said{admitted: true}
-	}
+// answerOfParts is what denied one of several descriptors.
+func answerOfParts(p *decide.Parts) answer {
 	at, part, d := p.Deciding()
-	s := said{part: at}
+	a := answer{part: at}
 	switch {
 	case part == nil || d == nil && part.Nothing:
-		s.rule = decide.BroughtRule
+		a.rule = decide.BroughtRule
 	case part.Listed != nil && part.Denies:
-		s.list = part.Listed
+		a.list = part.Listed
 	case part.Leaf != nil && part.Denies:
-		s.list = part.Leaf.Listed
+		a.list = part.Leaf.Listed
 	default:
-		s.rule = d.Rule.Name()
-		s.key = p.Key(part, s.rule)
+		a.rule = d.Rule.Name()
+		a.key = p.Key(part, a.rule)
 	}
-	return s
+	return a
 }
 
 // facts is the descriptor that the part has for lists and tariffs.
 func (j *job) facts(by decide.Policy, part int) policy.Descriptor {
-	if j.kind != together {
+	if len(j.parts) == 0 {
 		return j.entries
 	}
 	begin := 0

@@ -74,13 +74,12 @@ func TestCopy(t *testing.T) {
 	live := set(t, []policy.Rule{limits("api", 1, "user")})
 	check := headgate.Check{Rule: live.Rules()[0].Limits, Key: body[5:9]}
 	e := decide.Event{
-		Ask:       &decide.Ask{Descriptor: d, Cost: 3, At: 4, Checks: []headgate.Check{check}, Named: []decide.Named{{Rule: body[:4], Key: body[5:9], Cost: 2}}},
-		Terms:     headgate.Terms{ID: body[:9]},
+		Ask:       &decide.Ask{Descriptor: d, Cost: 3, At: 4, Checks: []headgate.Check{check}, Named: []decide.Named{{Rule: body[:4], Key: body[5:9], Cost: 2}}, Terms: headgate.Terms{ID: body[:9]}},
 		Decisions: []headgate.Decision{{Rule: check.Rule, Limit: &check.Rule.Limits()[0]}},
 	}
 	var j job
 	j.copy(&e, map[string]bool{"user": true})
-	if len(j.entries) != 1 || j.entries[0] != d[0] || j.cost != 3 || j.at != 4 || j.kind != takeOnce || j.terms.ID != body[:9] || j.key != "anna" || j.rule != "api" || j.admitted || len(j.named) != 1 || j.named[0] != e.Ask.Named[0] {
+	if len(j.entries) != 1 || j.entries[0] != d[0] || j.cost != 3 || j.at != 4 || j.op != headgate.OpTake || j.reserve || j.terms.ID != body[:9] || j.key != "anna" || j.rule != "api" || j.admitted || len(j.named) != 1 || j.named[0] != e.Ask.Named[0] {
 		t.Errorf("%+v", j)
 	}
 	j.texts(func(s *string) {

@@ -34,15 +34,12 @@ func with(op headgate.Op, p decide.Part) decide.Part {
 // admitted.
 func (s *stage) parts(independent bool, parts ...decide.Part) bool {
 	s.t.Helper()
-	p := &decide.Parts{Policy: s.Policy(), Domain: "d", Independent: independent, List: parts}
-	if err := p.Resolve(); err != nil {
-		s.t.Fatal(err)
+	r := &decide.Request{Ask: decide.Ask{Parts: &decide.Parts{Domain: "d", Independent: independent, List: parts}}}
+	o := r.Decide(s.t.Context(), s.Decider)
+	if o.Kind != decide.Decided {
+		s.t.Fatal(o.Err)
 	}
-	if err := p.Take(s.t.Context(), s.Decider); err != nil {
-		s.t.Fatal(err)
-	}
-	v := p.Verdict()
-	return v.Allowed
+	return o.Verdict.Allowed
 }
 
 // when has the rule bind descriptors with these names in their order only.
@@ -151,9 +148,9 @@ func TestTogetherCannot(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.Decider = decide.Observe(&decide.Over{Rules: s.Policy, Store: broken{s.liveStore}}, s.trial.Hooks())
-	p := &decide.Parts{Policy: s.Policy(), Domain: "d", List: []decide.Part{taking(1, "user=down")}}
-	if err := errors.Join(p.Resolve(), p.Take(t.Context(), s.Decider)); !errors.Is(err, headgate.ErrUnavailable) {
-		t.Error(err)
+	down := &decide.Request{Ask: decide.Ask{Parts: &decide.Parts{Domain: "d", List: []decide.Part{taking(1, "user=down")}}}}
+	if o := down.Decide(t.Context(), s.Decider); !errors.Is(o.Err, headgate.ErrUnavailable) {
+		t.Error(o.Err)
 	}
 	if r := s.report(); r.NotCompared.Undecided != 1 {
 		t.Errorf("%+v", r.NotCompared)

@@ -85,7 +85,7 @@ func New(options Options) *Trial {
 
 // Hooks tell the trial what the service decides.
 func (t *Trial) Hooks() decide.Hooks {
-	return decide.Hooks{Decided: t.decided, Together: t.together, Settled: t.settled}
+	return decide.Hooks{Decided: t.decided, Settled: t.settled}
 }
 
 // Run compares until ctx ends. What waits then is left alone.
@@ -108,11 +108,9 @@ func (t *Trial) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// decided is told of each decision, on the path of the request.
+// decided is told of each request, on its path.
 func (t *Trial) decided(e decide.Event) {
-	// A charge is no decision: what it is for was compared when it was decided. And what
-	// is a call for several descriptors is compared when all of them are.
-	if e.Ask.Parts != nil || e.Ask.Op == headgate.OpPeek || e.Ask.Op == headgate.OpCharge || e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || ownRules(e.Ask) {
+	if e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || !followed(e.Ask) {
 		return
 	}
 	if e.Err != nil {
@@ -124,23 +122,16 @@ func (t *Trial) decided(e decide.Event) {
 	t.enqueue(j, e.Ask.Checks)
 }
 
-// together is told of each request of several descriptors, on its path.
-func (t *Trial) together(p *decide.Parts, err error) {
-	if p.Policy.Set == nil || t.options.Policy().Set == nil || !slices.ContainsFunc(p.List, asks) {
-		return
+// followed reports whether the trial does with the candidate what was done with the policy in force:
+// a policy has a say in the request, and it is more than a peek. A charge is no decision: what it is
+// for was compared when it was decided.
+func followed(ask *decide.Ask) bool {
+	if ask.Parts != nil {
+		return slices.ContainsFunc(ask.Parts.List, func(p decide.Part) bool {
+			return p.Op != headgate.OpPeek && p.Brought == nil && !p.Nothing
+		})
 	}
-	if err != nil {
-		t.miss(p.Policy, undecided)
-		return
-	}
-	j := t.jobs.Get().(*job)
-	j.copyParts(p)
-	t.enqueue(j, p.Checks())
-}
-
-// asks reports whether a policy has a say in the part, and it is more than a peek.
-func asks(part decide.Part) bool {
-	return part.Op != headgate.OpPeek && part.Brought == nil && !part.Nothing
+	return ask.Op != headgate.OpPeek && ask.Op != headgate.OpCharge && !ownRules(ask)
 }
 
 // ownRules reports whether the caller has brought its rules along: to such a request

@@ -195,15 +195,15 @@ func TestSettleByRule(t *testing.T) {
 		return []policy.Rule{limits("free", n, "user"), dear}
 	}
 	s := newStage(t, set(t, all(1000, 2)), set(t, all(60, 3)), Options{}).run()
-	ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: 5}
+	ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: 5, Reserve: true}
 	ask.Policy = s.Policy()
 	if err := ask.Resolve(); err != nil {
 		t.Fatal(err)
 	}
-	r, _, err := s.Reserve(t.Context(), headgate.Terms{}, &ask, nil)
-	if err != nil {
+	if _, err := s.Take(t.Context(), &ask, nil); err != nil {
 		t.Fatal(err)
 	}
+	r := ask.Reservation
 	s.report()
 	if _, err := s.Settle(t.Context(), r, []int64{0, 2 * 10}, nil); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,8 @@ func TestOnce(t *testing.T) {
 		if err := ask.Resolve(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.TakeOnce(t.Context(), headgate.Terms{ID: id}, &ask, nil); err != nil {
+		ask.Terms.ID = id
+		if _, err := s.Take(t.Context(), &ask, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,16 +250,15 @@ func TestReserve(t *testing.T) {
 	s := newStage(t, set(t, []policy.Rule{limits("api", 1000, "user")}), set(t, []policy.Rule{limits("api", 50, "user")}), Options{}).run()
 	reserve := func(cost int64) headgate.Reservation {
 		t.Helper()
-		ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: cost}
+		ask := decide.Ask{Descriptor: policy.Descriptor{user("anna")}, Cost: cost, Reserve: true}
 		ask.Policy = s.Policy()
 		if err := ask.Resolve(); err != nil {
 			t.Fatal(err)
 		}
-		r, _, err := s.Reserve(t.Context(), headgate.Terms{}, &ask, nil)
-		if err != nil {
+		if _, err := s.Take(t.Context(), &ask, nil); err != nil {
 			t.Fatal(err)
 		}
-		return r
+		return ask.Reservation
 	}
 	settle := func(r headgate.Reservation, cost int64) {
 		t.Helper()

@@ -17,9 +17,9 @@ import (
 // worker compares one decision after the other.
 type worker struct {
 	trial     *Trial
-	checks    []headgate.Check
-	decisions []headgate.Decision
+	ask       decide.Ask
 	parts     decide.Parts
+	decisions []headgate.Decision
 }
 
 // safely is do, of which no defect ends the service.
@@ -41,132 +41,67 @@ func (w *worker) do(ctx context.Context, j *job) {
 	if t.options.Clock != nil {
 		t.options.Clock.set(j.time)
 	}
-	if j.kind == settle {
+	if j.settles {
 		w.settle(ctx, j)
 		return
 	}
 	t.learn(j.live.Set, candidate.Set)
-	if j.kind == together {
-		w.together(ctx, j, candidate)
-		return
+	defer w.reset()
+	j.fill(&w.ask, &w.parts, candidate)
+	err := w.bind(j)
+	if err == nil {
+		w.decisions, err = (&decide.Over{Store: t.options.Store}).Take(ctx, &w.ask, w.decisions[:0])
 	}
-	list, err := w.bind(candidate, j)
-	defer func() { clear(w.checks) }()
-	switch {
-	case err != nil && (j.kind == refund || j.kind == reset):
-		return // The request itself was told as undecidable.
-	case err != nil:
-		w.cannot(j, candidate, err)
-		return
-	case j.kind == refund || j.kind == reset:
-		if err := w.mirror(ctx, j); err != nil {
-			t.miss(j.live, unanswered)
-		}
-		return
-	}
-	err = w.take(ctx, j)
-	if w.failed(j, candidate, err) {
-		return
-	}
-	w.compare(j, candidate, saidOf(list, w.checks, w.decisions))
-}
-
-// failed counts a request that the candidate, or its store, has no answer for.
-func (w *worker) failed(j *job, candidate decide.Policy, err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrConflict), errors.Is(err, policy.ErrUnknownRule):
+	unknown := errors.Is(err, headgate.ErrInvalid) || errors.Is(err, policy.ErrUnknownRule)
+	switch takes := w.ask.Takes(); {
+	case err == nil && takes:
+		w.compare(j, candidate, answerOf(&w.ask, w.decisions))
+	case err == nil, unknown && !takes:
+		// The request itself was told as undecidable, of which this is a refund.
+	case unknown, errors.Is(err, headgate.ErrConflict):
 		w.cannot(j, candidate, err)
 	default:
-		w.trial.miss(j.live, unanswered)
-	}
-	return true
-}
-
-// together decides a request of several descriptors as the service does.
-func (w *worker) together(ctx context.Context, j *job, candidate decide.Policy) {
-	defer w.parts.Reset()
-	j.fill(&w.parts, candidate)
-	err := w.parts.Resolve()
-	if err == nil {
-		err = w.parts.Take(ctx, &decide.Over{Store: w.trial.options.Store})
-	}
-	switch {
-	case err == nil && j.takes():
-		w.compare(j, candidate, saidOfParts(&w.parts))
-	case err != nil && (j.takes() || !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, policy.ErrUnknownRule)):
-		// Of refunds alone, what the candidate does not know is nothing to it.
-		w.failed(j, candidate, err)
+		t.miss(j.live, unanswered)
 	}
 }
 
-// bind finds what binds the request by the candidate: checks, or the entry of the
-// deny list.
-func (w *worker) bind(candidate decide.Policy, j *job) (*policy.ListEntry, error) {
-	w.checks = w.checks[:0]
+func (w *worker) reset() {
+	clear(w.ask.Checks)
+	w.ask = decide.Ask{Checks: w.ask.Checks[:0]}
+	w.parts.Reset()
+}
+
+// bind finds what binds the request by the candidate.
+func (w *worker) bind(j *job) (err error) {
+	ask := &w.ask
+	if w.trial.ledger == nil {
+		ask.Reserve, ask.Terms = false, headgate.Terms{}
+	}
+	if len(j.named) == 0 || len(j.entries) > 0 {
+		if err := ask.Resolve(); err != nil {
+			return err
+		}
+	}
 	for i := range j.named {
 		n := &j.named[i]
-		var err error
-		if w.checks, err = candidate.AppendCheck(w.checks, n.Rule, n.Key, n.Cost); err != nil {
-			return nil, err
+		if ask.Checks, err = ask.Policy.AppendCheck(ask.Checks, n.Rule, n.Key, n.Cost); err != nil {
+			return err
 		}
 	}
-	if len(j.named) > 0 && len(j.entries) == 0 {
-		return nil, nil
-	}
-	outcome, err := candidate.Decide(j.entries, j.cost, w.checks)
-	if err != nil {
-		return nil, err
-	}
-	w.checks = outcome.Checks
-	return outcome.Denied, nil
-}
-
-// mirror does a refund or a reset.
-func (w *worker) mirror(ctx context.Context, j *job) error {
-	if len(w.checks) == 0 {
+	if j.op != headgate.OpRefund && j.op != headgate.OpReset {
 		return nil
 	}
-	for i := range w.checks {
-		w.checks[i].At = headgate.Instant(j.at)
+	for i := range ask.Checks {
+		ask.Checks[i].At = headgate.Instant(j.at)
 	}
-	if j.kind == refund {
+	if j.op == headgate.OpRefund && ask.Parts == nil {
 		// A refund may be of some rules only: of those that give back what ends with
 		// a certain status. The candidate's own rules go with them.
-		w.checks = slices.DeleteFunc(w.checks, func(c headgate.Check) bool {
+		ask.Checks = slices.DeleteFunc(ask.Checks, func(c headgate.Check) bool {
 			return j.live.Rule(c.Rule.Name()) != nil && !slices.Contains(j.rules, c.Rule.Name())
 		})
-		if len(w.checks) == 0 {
-			return nil
-		}
 	}
-	op := headgate.OpRefund
-	if j.kind == reset {
-		op = headgate.OpReset
-	}
-	var err error
-	w.decisions, err = w.trial.options.Store.Take(ctx, op, w.checks, w.decisions[:0])
-	return err
-}
-
-// take charges the candidate's counters, once for each id.
-func (w *worker) take(ctx context.Context, j *job) (err error) {
-	w.decisions = w.decisions[:0]
-	if len(w.checks) == 0 {
-		return nil
-	}
-	ledger := w.trial.ledger
-	switch {
-	case ledger == nil || j.kind == take:
-		w.decisions, err = w.trial.options.Store.Take(ctx, headgate.OpTake, w.checks, w.decisions)
-	case j.kind == takeOnce:
-		w.decisions, err = ledger.TakeOnce(ctx, j.terms, w.checks, w.decisions)
-	default:
-		// Without an id, it was denied, and nobody will settle it.
-		_, w.decisions, err = ledger.Reserve(ctx, j.terms, w.checks, w.decisions)
-	}
-	return err
+	return nil
 }
 
 // settle does a settlement to the candidate's reservation of the same id. One that
@@ -220,7 +155,7 @@ func (w *worker) each(j *job, candidate decide.Policy, visit func(f *figures)) {
 }
 
 // compare counts what came of the two decisions; own is the candidate's.
-func (w *worker) compare(j *job, candidate decide.Policy, own said) {
+func (w *worker) compare(j *job, candidate decide.Policy, own answer) {
 	if own.admitted == j.admitted {
 		came := bothDenied
 		if own.admitted {
@@ -231,7 +166,7 @@ func (w *worker) compare(j *job, candidate decide.Policy, own said) {
 	}
 	came, by, denies := newlyDenied, candidate, own
 	if own.admitted { // What denies is in force, and may go.
-		came, by, denies = newlyAdmitted, j.live, j.said
+		came, by, denies = newlyAdmitted, j.live, j.answer
 	}
 	facts := j.facts(by, denies.part)
 	c, tier := counter{Denier{Rule: denies.rule}, denies.key}, ""

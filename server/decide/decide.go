@@ -3,9 +3,9 @@
 // # Basics
 //
 // A door of the service decodes what it received into a [Request], calls [Request.Decide], and
-// encodes the [Outcome] for its callers. A request of several descriptors, as Envoy sends it, is
-// [Parts] instead. Doors know neither stores nor files. They ask a [Decider], and [Observe] adds
-// observers to one.
+// encodes the [Outcome] for its callers. A request of several descriptors, as Envoy sends it, has
+// [Parts]. Doors know neither stores nor files. They ask a [Decider], once for each request, and
+// [Observe] adds observers to one.
 //
 // # Caveats
 //
@@ -14,6 +14,7 @@ package decide
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -55,10 +56,18 @@ func (p Policy) Explain(d policy.Descriptor, cost int64) explain.Explanation {
 	return p.Nested.Explain(d, cost)
 }
 
+// Knows reports whether the policy has rules for a domain of Envoy's protocol.
+func (p Policy) Knows(domain string) bool { return p.Nested == nil || p.Nested.Has(domain) }
+
 // Ask is one request to decide, with the checks that the rules have made from it.
 type Ask struct {
 	// Op is the operation.
 	Op headgate.Op
+	// Terms are those by which an OpTake is remembered, if they have an ID or Reserve is set. Reserve
+	// says that the cost is an estimate, to be settled later. Both need a store that is a
+	// [headgate.Ledger].
+	Terms   headgate.Terms
+	Reserve bool
 	// Descriptor and Cost describe the request. If the caller named rules and keys itself, there is
 	// no descriptor.
 	Descriptor policy.Descriptor
@@ -80,12 +89,14 @@ type Ask struct {
 	// limits, or nil; see [policy.Outcome].
 	Denied, Allowed *policy.ListEntry
 
-	// Took is how long the store took; zero if it was not asked. [Over] sets it.
-	Took time.Duration
-
-	// Parts is set if this is a call for a request of several descriptors, which may need further
-	// calls. Otherwise it is nil.
+	// Parts are the descriptors of a request that has several, or nil. Each has an operation, a cost
+	// and entries of its own, in the place of Op, Cost and Descriptor.
 	Parts *Parts
+
+	// Took is how long the store took; zero if it was not asked. Reservation is what Reserve has made;
+	// it is zero if the request was denied. [Over] sets both.
+	Took        time.Duration
+	Reservation headgate.Reservation
 }
 
 // Named is a check that a caller has named; see [policy.Set.Check].
@@ -103,29 +114,66 @@ type Decider interface {
 	// Policy returns the rules in force. A request uses one Policy throughout.
 	Policy() Policy
 
-	// Take carries out an Ask whose Policy, Checks and lists are filled in, and appends the
-	// decisions to dst, as [headgate.Store] does. Without checks it appends nothing. Every request
-	// must pass through Take, even if a list has answered it, so that a candidate sees all
-	// requests.
+	// Take carries out an Ask that was resolved, and appends the decisions to dst, as
+	// [headgate.Store] and [headgate.Ledger] do. Without checks it appends nothing. Every request must
+	// pass through Take once, even if a list has answered it, so that observers see all requests.
 	Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
 
-	// TakeOnce and Reserve are like Take with OpTake, on the terms of [headgate.Ledger].
-	TakeOnce(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error)
-	Reserve(ctx context.Context, terms headgate.Terms, ask *Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error)
 	// Recall and Settle do what they do in [headgate.Ledger].
 	Recall(ctx context.Context, id string) (headgate.Reservation, error)
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
-
-	// Told is called by [Parts.Take] after all calls of Take for a request of several descriptors,
-	// with the error that ended them.
-	Told(p *Parts, err error)
 }
 
-// Resolve asks the Policy about the Descriptor and Cost, and sets Checks, Denied, Allowed and
-// Unenforced. The error is that of [Policy.Decide].
+// Resolve asks the Policy about the Descriptor and Cost, or about the Parts, and sets Checks, Denied,
+// Allowed and Unenforced. The error is that of [Policy.Decide]; if there are Parts, it is a
+// [*DescriptorError].
 func (a *Ask) Resolve() error {
+	if a.Parts != nil {
+		return a.Parts.resolve(a)
+	}
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
 	a.Unenforced = policy.Unenforced(a.Unenforced[:0], outcome.Bounds)
 	return err
+}
+
+// Takes reports whether the request would take units, and is not only a peek, a refund or the like.
+func (a *Ask) Takes() bool {
+	return a.any(func(op headgate.Op, _ bool) bool { return op == headgate.OpTake })
+}
+
+// TurnedAway reports whether the request would take or peek, and is turned away whatever its counters
+// say: by an entry of the deny list, or by a limit of zero.
+func (a *Ask) TurnedAway() bool {
+	return a.any(func(_ headgate.Op, turnedAway bool) bool { return turnedAway })
+}
+
+func (a *Ask) any(is func(op headgate.Op, turnedAway bool) bool) bool {
+	if a.Parts == nil {
+		return is(a.Op, a.Denied != nil && (a.Op == headgate.OpTake || a.Op == headgate.OpPeek))
+	}
+	return slices.ContainsFunc(a.Parts.List, func(p Part) bool { return is(p.Op, p.TurnsAway()) })
+}
+
+// Verdict returns the outcome of the request, given the decisions that Take has appended.
+func (a *Ask) Verdict(decisions []headgate.Decision) headgate.Verdict {
+	v := headgate.NewVerdict(decisions)
+	if a.TurnedAway() {
+		v.Allowed, v.RetryAfter = false, headgate.Never
+	}
+	return v
+}
+
+// Calls calls visit for each call of the store that the request needed and that was answered: its own
+// one, or those of its Parts. It belongs after Take, whose decisions it gets.
+func (a *Ask) Calls(decisions []headgate.Decision, visit func(call *Ask, decisions []headgate.Decision)) {
+	if a.Parts == nil {
+		visit(a, decisions)
+		return
+	}
+	for _, c := range a.Parts.calls[:a.Parts.called] {
+		if c.answered {
+			visit(&c.ask, c.decisions)
+		}
+	}
 }

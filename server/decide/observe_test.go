@@ -62,7 +62,7 @@ func TestObserve(t *testing.T) {
 			Store: remembers{plain{failure}},
 		}, decide.Hooks{
 			Decided: func(e decide.Event) {
-				told = append(told, fmt.Sprintf("%v, listed %t, reserved %t, id %q, made %q, %d decisions, %v", e.Ask.Op, e.Ask.Denied != nil, e.Reserved, e.Terms.ID, e.Reservation.ID, len(e.Decisions), e.Err))
+				told = append(told, fmt.Sprintf("%v, listed %t, reserved %t, id %q, made %q, %d decisions, %v", e.Ask.Op, e.Ask.Denied != nil, e.Ask.Reserve, e.Ask.Terms.ID, e.Ask.Reservation.ID, len(e.Decisions), e.Err))
 			},
 			Settled: func(r headgate.Reservation, units []int64, err error) {
 				told = append(told, fmt.Sprintf("settled %s at %v, %v", r.ID, units, err))
@@ -83,9 +83,11 @@ func TestObserve(t *testing.T) {
 			}
 		}
 		check(d.Take(t.Context(), ask(headgate.OpPeek, "anna"), before))
-		check(d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask(headgate.OpTake, "anna"), before))
-		r, out, err := d.Reserve(t.Context(), headgate.Terms{ID: "b"}, ask(headgate.OpTake, "anna"), before)
-		check(out, err)
+		once, reserve := ask(headgate.OpTake, "anna"), ask(headgate.OpTake, "anna")
+		once.Terms.ID, reserve.Terms.ID, reserve.Reserve = "a", "b", true
+		check(d.Take(t.Context(), once, before))
+		check(d.Take(t.Context(), reserve, before))
+		r := reserve.Reservation
 		check(d.Settle(t.Context(), r, []int64{3}, before))
 		if _, err := d.Take(t.Context(), ask(headgate.OpTake, "mallory"), nil); err != nil {
 			t.Error(err)
@@ -122,8 +124,10 @@ func TestNoLedger(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	ask := &request.Ask
-	_, once := d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask, nil)
-	_, _, reserve := d.Reserve(t.Context(), headgate.Terms{}, ask, nil)
+	ask.Terms.ID = "a"
+	_, once := d.Take(t.Context(), ask, nil)
+	ask.Terms, ask.Reserve = headgate.Terms{}, true
+	_, reserve := d.Take(t.Context(), ask, nil)
 	_, recall := d.Recall(t.Context(), "a")
 	_, settle := d.Settle(t.Context(), headgate.Reservation{}, nil, nil)
 	for _, err := range []error{once, reserve, recall, settle} {
@@ -132,52 +136,48 @@ func TestNoLedger(t *testing.T) {
 		}
 	}
 	// What nothing binds needs no store.
-	none := &decide.Ask{}
-	_, once = d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, none, nil)
-	_, _, reserve = d.Reserve(t.Context(), headgate.Terms{}, none, nil)
+	_, once = d.Take(t.Context(), &decide.Ask{Terms: headgate.Terms{ID: "a"}}, nil)
+	_, reserve = d.Take(t.Context(), &decide.Ask{Reserve: true}, nil)
 	if once != nil || reserve != nil {
 		t.Error(once, reserve)
 	}
 }
 
-// TestObserveTogether: a request of several descriptors is told of once, however many
-// calls it needs, by every Decider on the way.
-func TestObserveTogether(t *testing.T) {
+// TestObserveParts: a request of several descriptors is one request to every observer, however many
+// calls of the store it needs.
+func TestObserveParts(t *testing.T) {
 	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("api", headgate.PerSecond(1)), Per: []policy.Part{{Entry: "user"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := func() decide.Policy { return decide.Policy{Set: set, Version: 1} }
 	down := errors.New("down")
 	for _, failure := range []error{nil, down} {
 		var inner, outer, calls int
-		told := func(n *int) decide.Hooks {
-			return decide.Hooks{Together: func(p *decide.Parts, err error) {
-				if *n++; len(p.List) != 2 || !errors.Is(err, failure) {
-					t.Errorf("%d parts, %v", len(p.List), err)
+		observe := func(n *int) decide.Hooks {
+			return decide.Hooks{Decided: func(e decide.Event) {
+				if *n++; len(e.Ask.Parts.List) != 2 || !errors.Is(e.Err, failure) || !e.Ask.Takes() || e.Ask.TurnedAway() {
+					t.Errorf("%+v", e)
 				}
+				e.Ask.Calls(e.Decisions, func(call *decide.Ask, decisions []headgate.Decision) {
+					if calls++; len(call.Checks) != 1 || len(decisions) != 1 {
+						t.Errorf("%d checks, %d decisions", len(call.Checks), len(decisions))
+					}
+				})
 			}}
 		}
-		counted := decide.Hooks{Decided: func(e decide.Event) {
-			if calls++; e.Ask.Parts == nil {
-				t.Error("the call does not say what it is for")
-			}
-		}}
-		over := &decide.Over{Rules: rules, Store: plain{failure}}
-		d := decide.Observe(decide.Observe(decide.Observe(over, told(&inner)), counted), told(&outer))
-		p := &decide.Parts{Policy: d.Policy(), Domain: "d", List: []decide.Part{
+		d := decide.Observe(decide.Observe(&decide.Over{
+			Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: plain{failure},
+		}, observe(&inner)), observe(&outer))
+		r := decide.Request{Ask: decide.Ask{Parts: &decide.Parts{Domain: "d", List: []decide.Part{
 			{Op: headgate.OpPeek, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "anna"}}},
 			{Op: headgate.OpTake, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "ben"}}},
-		}}
-		if err := p.Resolve(); err != nil {
-			t.Fatal(err)
-		}
-		want := 2 // The peek, and what is taken.
+		}}}}
+		want := 4 // The peek, and what is taken, for both observers.
 		if failure != nil {
-			want = 1
+			want = 0
 		}
-		if err := p.Take(t.Context(), d); !errors.Is(err, failure) || inner != 1 || outer != 1 || calls != want {
-			t.Errorf("%v; told %d and %d times of %d calls", err, inner, outer, calls)
+		if o := r.Decide(t.Context(), d); !errors.Is(o.Err, failure) || inner != 1 || outer != 1 || calls != want {
+			t.Errorf("%v; told %d and %d times of %d calls", o.Err, inner, outer, calls)
 		}
 	}
 }
@@ -212,10 +212,12 @@ func TestTook(t *testing.T) {
 			if _, err := d.Take(t.Context(), ask, before); !errors.Is(err, failure) || ask.Took != time.Second {
 				t.Error(ask.Took, err)
 			}
-			if _, err := d.TakeOnce(t.Context(), headgate.Terms{ID: "a"}, ask, before); !errors.Is(err, failure) || ask.Took != 2*time.Second {
+			ask.Op, ask.Terms.ID = headgate.OpTake, "a"
+			if _, err := d.Take(t.Context(), ask, before); !errors.Is(err, failure) || ask.Took != 2*time.Second {
 				t.Error(ask.Took, err)
 			}
-			if _, _, err := d.Reserve(t.Context(), headgate.Terms{}, ask, before); !errors.Is(err, failure) || ask.Took != 3*time.Second {
+			ask.Reserve = true
+			if _, err := d.Take(t.Context(), ask, before); !errors.Is(err, failure) || ask.Took != 3*time.Second {
 				t.Error(ask.Took, err)
 			}
 			ask.Checks = nil

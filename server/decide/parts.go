@@ -1,10 +1,8 @@
 package decide
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/errtext"
@@ -22,39 +20,32 @@ const (
 	BroughtRule = "envoy.limit_override"
 )
 
-// Parts is a request of several ordered descriptors, as Envoy sends it. Each descriptor is a
-// part. Fill in the fields, then call Resolve and Take. After Reset, a Parts can be used for
-// another request and keeps its memory. It is not for concurrent use.
+// Parts are the descriptors of a request that has several ordered ones, as Envoy sends it; see
+// [Ask.Parts]. Fill in the fields. After Reset, Parts can be used for another request and keep their
+// memory. They are not for concurrent use.
 type Parts struct {
-	// Policy decides the request.
-	Policy Policy
 	// Domain is the domain of all descriptors.
 	Domain string
 	// Independent charges each part separately, whatever happens to the others. A cost that does
 	// not fit then takes what is left of the limit.
 	Independent bool
-	// Peeked detects reports that were refused; it may be nil. Each says that every part has named its
-	// own number of units; see [Peeked].
-	Peeked *Peeked
-	Each   bool
+	// Reports detects reports that were refused; it may be nil. Each says that every part has named its
+	// own number of units; see [Reports].
+	Reports *Reports
+	Each    bool
 	// List holds the parts, at most headgate.MaxChecks.
 	List []Part
 
-	// Told holds the decisions of all parts after Take, each once and without those of
-	// refunds.
-	Told []headgate.Decision
-	// Took is how long Take took.
-	Took time.Duration
-
-	facts     policy.Descriptor   // of all parts
-	checks    []headgate.Check    // of all parts
-	places    []int               // the index of each check in its batch
+	ask       *Ask                // the request: its checks are those of all parts
+	places    []int               // the index of each check in its call
 	entries   []*policy.ListEntry // the list entries that answer parts
 	decisions []headgate.Decision // of all parts
 	best      []headgate.Decision // the deciding decision of each part
-	left      []string            // rules that bound what is in progress, which are not enforced
-	batches   [ops]batch
-	outcome   Outcome
+
+	calls  []*call    // of the store; those beyond called are from former requests
+	called int        // how many calls this request needed
+	byOp   [ops]*call // the calls in preparation
+	made   []headgate.Decision
 }
 
 // Part is one descriptor, with its operation and its outcome.
@@ -99,25 +90,17 @@ func of[T any](s span, all []T) []T { return all[s.from:s.to:s.to] }
 // Reset forgets the request.
 func (p *Parts) Reset() {
 	clear(p.List)
-	clear(p.Told)
-	clear(p.facts)
-	clear(p.checks)
 	clear(p.entries)
 	clear(p.decisions)
 	clear(p.best)
-	p.Policy, p.Domain, p.Independent, p.Peeked, p.List, p.Told = Policy{}, "", false, nil, p.List[:0], p.Told[:0]
-	p.Each, p.Took = false, 0
-	p.facts, p.checks, p.places, p.entries = p.facts[:0], p.checks[:0], p.places[:0], p.entries[:0]
-	clear(p.left)
-	p.decisions, p.best, p.left, p.outcome = p.decisions[:0], p.best[:0], p.left[:0], Outcome{}
-	for op := range p.batches {
-		p.batches[op].reset()
+	for _, c := range p.calls[:p.called] {
+		c.reset()
+	}
+	*p = Parts{
+		List: p.List[:0], places: p.places[:0], entries: p.entries[:0],
+		decisions: p.decisions[:0], best: p.best[:0], calls: p.calls,
 	}
 }
-
-// Checks returns the checks of all parts, in the order of the parts. The same check may occur more
-// than once.
-func (p *Parts) Checks() []headgate.Check { return p.checks }
 
 // Decisions returns the decisions about a part, after Take. Parts that share a counter have
 // the same decisions.
@@ -126,17 +109,6 @@ func (p *Parts) Decisions(part *Part) []headgate.Decision { return of(part.decis
 // TurnsAway reports whether the part is turned away whatever the counters say.
 func (part *Part) TurnsAway() bool {
 	return part.Denies && part.Op != headgate.OpRefund && (part.Leaf == nil || part.spent || !part.Leaf.Shadow && !part.Leaf.Quota)
-}
-
-// Verdict returns the outcome for the whole request, after Take.
-func (p *Parts) Verdict() headgate.Verdict {
-	verdict := headgate.NewVerdict(p.Told)
-	for i := range p.List {
-		if p.List[i].TurnsAway() {
-			verdict.Allowed, verdict.RetryAfter = false, headgate.Never
-		}
-	}
-	return verdict
 }
 
 // Deciding returns the part that decided the request, its index, and its decision. The decision is
@@ -168,7 +140,7 @@ func (p *Parts) Deciding() (at int, part *Part, d *headgate.Decision) {
 // Key returns the key of a part under the rule of that name, or "" if the rule does not bind
 // the part.
 func (p *Parts) Key(part *Part, rule string) string {
-	for _, c := range of(part.checks, p.checks) {
+	for _, c := range of(part.checks, p.ask.Checks) {
 		if c.Rule.Name() == rule {
 			return c.Key
 		}
@@ -191,27 +163,11 @@ func (e *DescriptorError) Error() string {
 // Unwrap returns the mistake.
 func (e *DescriptorError) Unwrap() error { return e.Err }
 
-// Decide resolves the parts and carries them out. The outcome is valid until the request
-// is used again.
-func (p *Parts) Decide(ctx context.Context, d Decider) *Outcome {
-	p.outcome.begin(&p.Policy)
-	err := p.Resolve()
-	if err == nil {
-		err = p.Take(ctx, d)
-	}
-	if err != nil {
-		p.outcome.fail(ctx, err)
-		return &p.outcome
-	}
-	p.outcome.decide(p.Told)
-	p.outcome.Verdict = p.Verdict()
-	p.outcome.Unenforced = p.left
-	return &p.outcome
-}
-
-// Resolve finds what binds each part. The error is a [*DescriptorError].
-func (p *Parts) Resolve() error {
-	known := p.Knows()
+// resolve finds what binds each part.
+func (p *Parts) resolve(a *Ask) error {
+	p.ask = a
+	a.Descriptor, a.Checks, a.Unenforced = a.Descriptor[:0], a.Checks[:0], a.Unenforced[:0]
+	known := a.Policy.Knows(p.Domain)
 	for i := range p.List {
 		part := &p.List[i]
 		var err error
@@ -221,8 +177,8 @@ func (p *Parts) Resolve() error {
 			part.Denies = true
 		case part.Brought != nil:
 			p.bind(part, headgate.Check{Rule: part.Brought, Key: p.broughtKey(part), Cost: part.Cost})
-		case p.Policy.Nested != nil:
-			part.Leaf, part.key = p.Policy.Nested.Find(p.Domain, part.Entries)
+		case a.Policy.Nested != nil:
+			part.Leaf, part.key = a.Policy.Nested.Find(p.Domain, part.Entries)
 		default:
 			err = p.match(part)
 		}
@@ -230,16 +186,13 @@ func (p *Parts) Resolve() error {
 			return &DescriptorError{i + 1, err}
 		}
 	}
-	if p.Policy.Nested != nil {
+	if a.Policy.Nested != nil {
 		p.follow()
 	} else {
 		p.dropReplaced()
 	}
 	return nil
 }
-
-// Knows reports whether the policy has rules for the domain.
-func (p *Parts) Knows() bool { return p.Policy.Nested == nil || p.Policy.Nested.Has(p.Domain) }
 
 // broughtKey returns the key of a limit that came with a descriptor: its period, the domain and
 // all entries. So what was used stays used if the limit's count changes, and limits of
@@ -250,13 +203,13 @@ func (p *Parts) broughtKey(part *Part) string {
 	for _, e := range part.Entries {
 		values = append(values, policy.Entry{Value: e.Name}, e)
 	}
-	return nested.JoinKey(p.Policy.Set, values)
+	return nested.JoinKey(p.ask.Policy.Set, values)
 }
 
 // bind sets the only check of the part.
 func (p *Parts) bind(part *Part, c headgate.Check) {
-	part.checks = span{len(p.checks), len(p.checks) + 1}
-	p.checks = append(p.checks, c)
+	part.checks = span{len(p.ask.Checks), len(p.ask.Checks) + 1}
+	p.ask.Checks = append(p.ask.Checks, c)
 }
 
 // match binds the part to the rules that match it, or to the one that it names.
@@ -264,16 +217,16 @@ func (p *Parts) match(part *Part) error {
 	if len(part.Entries) > 0 && part.Entries[0].Name == RuleEntry {
 		return p.name(part)
 	}
-	part.facts.from = len(p.facts)
-	p.facts = nested.Flatten(p.facts, p.Domain, part.Entries)
-	part.facts.to = len(p.facts)
-	part.checks.from = len(p.checks)
-	outcome, err := p.Policy.Bind(of(part.facts, p.facts), part.Cost, p.checks)
+	part.facts.from = len(p.ask.Descriptor)
+	p.ask.Descriptor = nested.Flatten(p.ask.Descriptor, p.Domain, part.Entries)
+	part.facts.to = len(p.ask.Descriptor)
+	part.checks.from = len(p.ask.Checks)
+	outcome, err := p.ask.Policy.Bind(of(part.facts, p.ask.Descriptor), part.Cost, p.ask.Checks)
 	if err != nil {
 		return err
 	}
-	p.checks, part.checks.to = outcome.Checks, len(outcome.Checks)
-	p.leave(outcome.Bounds)
+	p.ask.Checks, part.checks.to = outcome.Checks, len(outcome.Checks)
+	p.addUnenforced(outcome.Bounds)
 	switch {
 	case outcome.Denied != nil:
 		part.Denies, part.Listed = true, outcome.Denied
@@ -286,26 +239,26 @@ func (p *Parts) match(part *Part) error {
 	return nil
 }
 
-// leave records the rules that bound what is in progress, each once for the whole request.
-func (p *Parts) leave(bounds []policy.Bound) {
-	n := len(p.left)
-	p.left = policy.Unenforced(p.left, bounds)
-	for _, name := range p.left[n:] {
-		if !slices.Contains(p.left[:n], name) {
-			p.left[n] = name
+// addUnenforced records the rules that bound what is in progress, each once for the whole request.
+func (p *Parts) addUnenforced(bounds []policy.Bound) {
+	n := len(p.ask.Unenforced)
+	p.ask.Unenforced = policy.Unenforced(p.ask.Unenforced, bounds)
+	for _, name := range p.ask.Unenforced[n:] {
+		if !slices.Contains(p.ask.Unenforced[:n], name) {
+			p.ask.Unenforced[n] = name
 			n++
 		}
 	}
-	p.left = p.left[:n]
+	p.ask.Unenforced = p.ask.Unenforced[:n]
 }
 
 // name binds the part to the rule that it names.
 func (p *Parts) name(part *Part) error {
 	name := part.Entries[0].Value
-	if r := p.Policy.Rule(name); r != nil && !r.Direct {
+	if r := p.ask.Policy.Rule(name); r != nil && !r.Direct {
 		return headgate.Invalid("descriptor", "rule", "the rule %q matches requests by itself; only direct rules can be named", name)
 	}
-	c, err := p.Policy.Check(name, nested.JoinKey(p.Policy.Set, part.Entries[1:]), part.Cost)
+	c, err := p.ask.Policy.Check(name, nested.JoinKey(p.ask.Policy.Set, part.Entries[1:]), part.Cost)
 	if err != nil {
 		return err
 	}
@@ -317,9 +270,9 @@ func (p *Parts) name(part *Part) error {
 // dropReplaced removes the checks of replaced rules, and replaced entries of the deny list. A rule
 // that binds any part can replace rules and entries for all parts.
 func (p *Parts) dropReplaced() {
-	bound := p.checks
+	bound := p.ask.Checks
 	for i := range p.List {
-		if part := &p.List[i]; part.Listed != nil && part.Denies && p.Policy.ReplacedEntry(part.Listed, bound, p.entries...) {
+		if part := &p.List[i]; part.Listed != nil && part.Denies && p.ask.Policy.ReplacedEntry(part.Listed, bound, p.entries...) {
 			part.Listed, part.Denies = nil, false
 		}
 	}
@@ -328,7 +281,7 @@ func (p *Parts) dropReplaced() {
 		part := &p.List[i]
 		from := len(kept)
 		for j := part.checks.from; j < part.checks.to; j++ {
-			replaced := !part.direct && p.Policy.Replaced(&bound[j], bound, p.entries...)
+			replaced := !part.direct && p.ask.Policy.Replaced(&bound[j], bound, p.entries...)
 			switch {
 			case replaced && kept == nil:
 				kept = append(make([]headgate.Check, 0, len(bound)), bound[:j]...)
@@ -342,8 +295,8 @@ func (p *Parts) dropReplaced() {
 		}
 	}
 	if kept != nil {
-		clear(p.checks)
-		p.checks = append(p.checks[:0], kept...)
+		clear(p.ask.Checks)
+		p.ask.Checks = append(p.ask.Checks[:0], kept...)
 	}
 }
 

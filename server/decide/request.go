@@ -39,16 +39,15 @@ const (
 // answers with the [Outcome]. After Reset, a Request can be used again, and keeps its memory. It is
 // not safe for concurrent use.
 type Request struct {
-	// Ask has the fields that the door fills in: Op, Descriptor or Named, Cost and At. A door may
-	// also set Policy to one that it got from the Decider; otherwise the policy in force is used.
+	// Ask has the fields that the door fills in: Op, Reserve, Descriptor or Named, Cost and At; or Parts
+	// in their place. A door may also set Policy to one that it got from the Decider; otherwise the
+	// policy in force is used.
 	Ask
 	// Given says which fields the caller has sent. Without GivenCost the cost is 1.
 	Given Given
 	// Beyond is how many entries or checks the caller sent beyond the bounds. The door does not
 	// have to keep them.
 	Beyond int
-	// Reserve says that the cost is an estimate to be reserved. Op must be OpTake.
-	Reserve bool
 	// Outcome says that the caller will tell how the work ends: the request is reserved if a rule
 	// that binds it charges by that, and not otherwise. Op must be OpTake.
 	Outcome bool
@@ -67,6 +66,7 @@ type Request struct {
 
 	outcome   Outcome
 	decisions []headgate.Decision
+	wrong     error // The parts could not be resolved.
 }
 
 // Reset forgets the request and its outcome.
@@ -128,6 +128,10 @@ func (r *Request) Bind(d Decider) {
 	if r.Policy.Set == nil {
 		r.Policy = d.Policy()
 	}
+	if r.Parts != nil {
+		r.wrong = r.Resolve()
+		return
+	}
 	if len(r.Faults) > 0 && r.Faults.Kind() == Malformed {
 		// Many further faults would only follow from what could not be read.
 		return
@@ -164,28 +168,24 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 		o.Kind = Faulty
 		return o
 	}
+	if r.wrong != nil {
+		o.fail(ctx, r.wrong)
+		return o
+	}
 	r.Reserve = r.Reserve || r.Outcome && r.Policy.Awaits(r.Checks)
-	terms := headgate.Terms{ID: r.ID, For: time.Duration(r.LifetimeMS) * time.Millisecond}
-	if r.Borrowed && (terms.ID != "" || r.Reserve) {
-		terms.ID = strings.Clone(terms.ID)
+	r.Terms = headgate.Terms{ID: r.ID, For: time.Duration(r.LifetimeMS) * time.Millisecond}
+	if r.Reserve && r.Terms.For == 0 {
+		r.Terms.For = r.Policy.Term(r.Checks)
+	}
+	if r.Borrowed && (r.Terms.ID != "" || r.Reserve) {
+		r.Terms.ID = strings.Clone(r.Terms.ID)
 		for i := range r.Checks {
 			r.Checks[i].Key = strings.Clone(r.Checks[i].Key)
 		}
 	}
-	var made headgate.Reservation
 	var err error
-	switch {
-	case r.Reserve:
-		if terms.For == 0 {
-			terms.For = r.Policy.Term(r.Checks)
-		}
-		made, r.decisions, err = d.Reserve(ctx, terms, &r.Ask, r.decisions[:0])
-	case r.Op == headgate.OpTake && terms.ID != "":
-		r.decisions, err = d.TakeOnce(ctx, terms, &r.Ask, r.decisions[:0])
-	default:
-		r.decisions, err = d.Take(ctx, &r.Ask, r.decisions[:0])
-	}
-	if err == nil && len(r.Checks) > 0 && len(r.decisions) == 0 && r.Op != headgate.OpReset {
+	r.decisions, err = d.Take(ctx, &r.Ask, r.decisions[:0])
+	if err == nil && len(r.Checks) > 0 && len(r.decisions) == 0 && r.Op != headgate.OpReset && r.Parts == nil {
 		// A request without decisions would pass, and this one must not.
 		err = headgate.ErrUnavailable
 	}
@@ -194,19 +194,18 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 		return o
 	}
 	o.decide(r.decisions)
-	o.Unenforced = r.Unenforced
-	if r.Denied != nil && (r.Op == headgate.OpTake || r.Op == headgate.OpPeek) {
+	o.Verdict, o.Unenforced = r.Verdict(r.decisions), r.Unenforced
+	if r.Parts == nil && r.TurnedAway() {
 		o.Listed = r.Denied
-		o.Verdict.Allowed, o.Verdict.RetryAfter = false, headgate.Never
 	}
-	o.reserved(&made)
+	o.reserved(&r.Reservation)
 	return o
 }
 
 // GiveBack gives back what the request has charged for the given checks.
 func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Check) error {
 	ask := r.Ask
-	ask.Op, ask.Checks = headgate.OpRefund, checks
+	ask.Op, ask.Checks, ask.Terms, ask.Reserve = headgate.OpRefund, checks, headgate.Terms{}, false
 	_, err := d.Take(ctx, &ask, nil)
 	return err
 }
@@ -343,4 +342,66 @@ func (r *Request) Explain(ctx context.Context, d Decider) (explain.Explanation, 
 		e.Lose(r.Policy.OnError)
 	}
 	return e, o
+}
+
+// Settlement is the final cost of a reservation.
+type Settlement struct {
+	// Reservation is the id of the reservation.
+	Reservation string
+	// Cost is the real cost, if it was given: 0 gives everything back.
+	Cost int64
+	// Status is the HTTP status that the work has ended with, if it was given.
+	Status int64
+	// Given says which of the fields the caller has sent.
+	Given Given
+}
+
+// maxReservation is the maximum length of a reservation's id. Ledgers may add to the id that the
+// caller gave.
+const maxReservation = 2 * headgate.MaxID
+
+// Settle settles a reservation at its real cost. The outcome's verdict has the state of each limit.
+func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome {
+	o := &r.outcome
+	o.begin(&r.Policy)
+	if len(r.Faults) == 0 || r.Faults.Kind() != Malformed {
+		s.check(&r.Faults)
+	}
+	if len(r.Faults) > 0 {
+		o.Kind = Faulty
+		return o
+	}
+	reserved, err := d.Recall(ctx, s.Reservation)
+	if err != nil {
+		o.fail(ctx, err)
+		return o
+	}
+	if s.Given&GivenCost == 0 {
+		s.Cost = -1 // as estimated
+	}
+	r.Policy = d.Policy()
+	units := r.Policy.Settle(&reserved, s.Cost, int(s.Status))
+	if r.decisions, err = d.Settle(ctx, reserved, units, r.decisions[:0]); err != nil {
+		o.fail(ctx, err)
+		return o
+	}
+	o.decide(r.decisions)
+	return o
+}
+
+func (s *Settlement) check(f *Faults) {
+	switch n := len(s.Reservation); {
+	case n == 0:
+		f.Add(OutOfRange, Place{Name: "reservation"}, "is missing; send the id that the answer to the reservation gave")
+	case n > maxReservation:
+		f.Add(OutOfRange, Place{Name: "reservation"}, "has %d bytes, which no id of a reservation has", n)
+	}
+	if s.Given&GivenCost != 0 {
+		f.number(Place{Name: "cost"}, s.Cost, 0, headgate.MaxCount, "")
+	} else if s.Given&GivenStatus == 0 {
+		f.Add(OutOfRange, Place{Name: "cost"}, "is missing; send the real cost, or the status that the request ended with, or both")
+	}
+	if s.Given&GivenStatus != 0 {
+		f.number(Place{Name: "status"}, s.Status, 100, 599, "")
+	}
 }

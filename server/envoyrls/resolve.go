@@ -15,6 +15,7 @@ const RuleEntry = decide.RuleEntry
 // scratch is the memory for one request, which later requests reuse.
 type scratch struct {
 	request request
+	ask     decide.Request
 	parts   decide.Parts
 	header  http.Header
 	names   []string // of the answer's headers
@@ -27,6 +28,7 @@ func (q *scratch) Request() wire.Message { return &q.request }
 // Reset implements [wire.Call]. It keeps the memory of the request.
 func (q *scratch) Reset() {
 	q.request.reset()
+	q.ask.Reset()
 	q.parts.Reset()
 	clear(q.header)
 	q.names = q.names[:0]
@@ -36,9 +38,9 @@ func (q *scratch) Reset() {
 // ask fills in the parts from the descriptors of the request.
 func (s *Service) ask(q *scratch) error {
 	r := &q.request
-	q.parts.Policy, q.parts.Domain, q.parts.Independent, q.parts.Peeked = s.decider.Policy(), r.domain, s.options.Independent, &s.peeked
-	q.parts.Each = true
-	known := q.parts.Knows()
+	q.ask.Policy, q.ask.Parts = s.decider.Policy(), &q.parts
+	q.parts.Domain, q.parts.Independent, q.parts.Reports, q.parts.Each = r.domain, s.options.Independent, &s.reports, true
+	known := q.ask.Policy.Knows(r.domain)
 	for i := range r.descriptors {
 		d := &r.descriptors[i]
 		part := decide.Part{Entries: d.entries}

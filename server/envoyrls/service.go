@@ -73,13 +73,13 @@ type Service struct {
 	decider   decide.Decider
 	options   Options
 	overrides overrides
-	peeked    decide.Peeked
+	reports   decide.Reports
 	calls     *wire.Unary[*scratch]
 }
 
 // New returns a service that asks decider.
 func New(decider decide.Decider, options Options) *Service {
-	s := &Service{decider: decider, options: options, peeked: decide.Peeked{Refused: options.RefusedReport}}
+	s := &Service{decider: decider, options: options, reports: decide.Reports{Refused: options.RefusedReport}}
 	s.calls = wire.NewUnary(s, pb.RateLimitService_ShouldRateLimit_FullMethodName, func() *scratch { return &scratch{header: make(http.Header)} }, s.answer)
 	return s
 }
@@ -96,11 +96,11 @@ func (s *Service) answer(ctx context.Context, q *scratch) (any, error) {
 	if err := s.ask(q); err != nil {
 		return nil, failed(ctx, decide.Fail(ctx, err))
 	}
-	o := q.parts.Decide(ctx, s.decider)
+	o := q.ask.Decide(ctx, s.decider)
 	if o.Kind != decide.Decided {
 		return nil, failed(ctx, o)
 	}
-	if s.options.Hit != nil && q.parts.Policy.Nested != nil {
+	if s.options.Hit != nil && q.ask.Policy.Nested != nil {
 		s.hits(q)
 	}
 	return s.write(q, o), nil
@@ -126,7 +126,7 @@ func (s *Service) hits(q *scratch) {
 			h.Became = Over
 		}
 		if p.Leaf.Measured {
-			h.Measured = q.parts.Policy.Nested.Measure(q.parts.Domain, p.Entries)
+			h.Measured = q.ask.Policy.Nested.Measure(q.parts.Domain, p.Entries)
 		}
 		s.options.Hit(h)
 	}

@@ -29,7 +29,7 @@ func (s *Service) write(q *scratch, o *decide.Outcome) wire.Written {
 	}
 	told := q.told(o.Verdict)
 	httplimit.WriteHeaders(q.header, s.options.Dialect, &told)
-	notice.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.parts.Policy.Set)
+	notice.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.ask.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
 	}
@@ -93,7 +93,7 @@ func (q *scratch) status(w *wire.Writer, p *decide.Part) {
 // zero, limits in shadow if no other limit binds, and the end of a window of which nothing was
 // used.
 func (q *scratch) told(v headgate.Verdict) headgate.Verdict {
-	if q.parts.Policy.Nested == nil {
+	if q.ask.Policy.Nested == nil {
 		return v
 	}
 	q.shown = append(q.shown[:0], v.Decisions...)

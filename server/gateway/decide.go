@@ -138,6 +138,7 @@ type counters exchange
 // Take implements [headgate.Store].
 func (c *counters) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if op == headgate.OpTake {
+		c.ask.Reserve, c.ask.Terms = false, headgate.Terms{}
 		return c.g.decider.Take(ctx, &c.ask, dst)
 	}
 	ask := decide.Ask{Op: op, Descriptor: c.facts, Cost: 1, Policy: c.plan.policy, Checks: checks}
@@ -146,7 +147,9 @@ func (c *counters) Take(ctx context.Context, op headgate.Op, checks []headgate.C
 
 // Reserve implements [admission.Ledger].
 func (c *counters) Reserve(ctx context.Context, terms headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	return c.g.decider.Reserve(ctx, terms, &c.ask, dst)
+	c.ask.Reserve, c.ask.Terms = true, terms
+	dst, err := c.g.decider.Take(ctx, &c.ask, dst)
+	return c.ask.Reservation, dst, err
 }
 
 // Settle implements [admission.Ledger].

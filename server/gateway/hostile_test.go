@@ -473,13 +473,6 @@ func (u unsteady) Take(ctx context.Context, ask *decide.Ask, dst []headgate.Deci
 	return u.Over.Take(ctx, ask, dst)
 }
 
-func (u unsteady) Reserve(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	if err := u.fail(); err != nil {
-		return headgate.Reservation{}, dst, err
-	}
-	return u.Over.Reserve(ctx, terms, ask, dst)
-}
-
 func (unsteady) fail() error {
 	switch rand.IntN(20) {
 	case 0:

@@ -193,6 +193,6 @@ type storeOnly struct {
 	store headgate.Store
 }
 
-func (s storeOnly) Reserve(ctx context.Context, terms headgate.Terms, ask *decide.Ask, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	return (&decide.Over{Rules: s.Policy, Store: s.store}).Reserve(ctx, terms, ask, dst)
+func (s storeOnly) Take(ctx context.Context, ask *decide.Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return (&decide.Over{Rules: s.Policy, Store: s.store}).Take(ctx, ask, dst)
 }

@@ -162,18 +162,13 @@ func (s *Store) TakeOnce(ctx context.Context, r *headgatev1.TakeOnceRequest) (*h
 }
 
 func (s *Store) takeOnce(ctx context.Context, t *take, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
-	terms := t.readTerms(r.GetTerms())
-	if terms.ID == "" {
+	t.ask.Terms = t.readTerms(r.GetTerms())
+	if t.ask.Terms.ID == "" {
 		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "is missing")
 	}
 	s.read(t, r.GetChecks())
-	if err := t.check(); err != nil {
+	if err := s.do(ctx, t); err != nil {
 		return nil, err
-	}
-	t.ask.Policy = s.decider.Policy()
-	var err error
-	if t.decisions, err = s.decider.TakeOnce(ctx, terms, &t.ask, t.decisions); err != nil {
-		return nil, failed(ctx, err)
 	}
 	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
 }
@@ -190,22 +185,16 @@ func (s *Store) TakeReserve(ctx context.Context, r *headgatev1.TakeReserveReques
 }
 
 func (s *Store) takeReserve(ctx context.Context, t *take, r *headgatev1.TakeReserveRequest) (*headgatev1.TakeReserveResponse, error) {
-	terms := t.readTerms(r.GetTerms())
+	t.ask.Terms, t.ask.Reserve = t.readTerms(r.GetTerms()), true
 	s.read(t, r.GetChecks())
-	if err := t.check(); err != nil {
+	if err := s.do(ctx, t); err != nil {
 		return nil, err
 	}
-	t.ask.Policy = s.decider.Policy()
-	made, decisions, err := s.decider.Reserve(ctx, terms, &t.ask, t.decisions)
+	reservation, err := content.Reservation(&t.ask.Reservation)
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
-	t.decisions = decisions
-	reservation, err := content.Reservation(&made)
-	if err != nil {
-		return nil, failed(ctx, err)
-	}
-	return &headgatev1.TakeReserveResponse{Reservation: reservation, Decisions: newDecisions(decisions)}, nil
+	return &headgatev1.TakeReserveResponse{Reservation: reservation, Decisions: newDecisions(t.decisions)}, nil
 }
 
 // Recall implements the service.
@@ -255,5 +244,5 @@ func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettl
 		return nil, failed(ctx, err)
 	}
 	t.decisions = decisions
-	return &headgatev1.TakeResponse{Decisions: newDecisions(decisions)}, nil
+	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
 }

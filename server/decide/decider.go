@@ -1,0 +1,151 @@
+package decide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Over is a Decider over a store, without observers. The service is built on it, and tests of doors
+// use it.
+type Over struct {
+	// Rules returns the rules in force.
+	Rules func() Policy
+	// Store keeps the counters. Requests can be remembered by an id only if it is a
+	// [headgate.Ledger].
+	Store headgate.Store
+	// Hooks are told of each call to the store, as those of [headgate.Observe] are.
+	Hooks headgate.Hooks
+}
+
+var _ Decider = (*Over)(nil)
+
+// Policy implements [Decider].
+func (o *Over) Policy() Policy { return o.Rules() }
+
+// Take implements [Decider].
+func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if ask.Parts != nil {
+		return ask.Parts.take(ctx, o, ask, dst)
+	}
+	return o.call(ctx, ask, dst)
+}
+
+// call asks the store once.
+func (o *Over) call(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if ask.Took = 0; len(ask.Checks) == 0 {
+		return dst, nil
+	}
+	began := now()
+	out, err := o.take(ctx, ask, dst)
+	ask.Took = now() - began
+	made := appended(dst, out)
+	switch {
+	case errors.Is(err, errNoLedger): // The store was not asked.
+	case err == nil && o.Hooks.Decided != nil:
+		o.Hooks.Decided(ctx, ask.Op, ask.Checks, made, ask.Took)
+	case err != nil && o.Hooks.Failed != nil:
+		o.Hooks.Failed(ctx, ask.Op, ask.Checks, err, ask.Took)
+	}
+	return out, err
+}
+
+func (o *Over) take(ctx context.Context, ask *Ask, dst []headgate.Decision) (_ []headgate.Decision, err error) {
+	if !ask.Reserve && ask.Terms.ID == "" {
+		return o.Store.Take(ctx, ask.Op, ask.Checks, dst)
+	}
+	ledger, ok := o.Store.(headgate.Ledger)
+	switch {
+	case !ok:
+		return dst, errNoLedger
+	case ask.Reserve:
+		ask.Reservation, dst, err = ledger.Reserve(ctx, ask.Terms, ask.Checks, dst)
+		return dst, err
+	}
+	return ledger.TakeOnce(ctx, ask.Terms, ask.Checks, dst)
+}
+
+// started is the origin of the times that now returns.
+var started = time.Now()
+
+// now returns a time for measuring durations. It reads only the monotonic clock, which takes half
+// as long as time.Now.
+func now() time.Duration { return time.Since(started) }
+
+// errNoLedger is the error of a store that does not remember requests.
+var errNoLedger = fmt.Errorf("%w: the store does not remember requests by an id", errors.ErrUnsupported)
+
+// Recall implements [Decider].
+func (o *Over) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return headgate.Reservation{}, errNoLedger
+	}
+	return ledger.Recall(ctx, id)
+}
+
+// Settle implements [Decider].
+func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	ledger, ok := o.Store.(headgate.Ledger)
+	if !ok {
+		return dst, errNoLedger
+	}
+	return ledger.Settle(ctx, r, units, dst)
+}
+
+// Event says what a Decider did with one Ask. All that it refers to is valid only while the hook
+// runs.
+type Event struct {
+	Ask *Ask
+	// Decisions are the decisions that were appended, and Err is the error.
+	Decisions []headgate.Decision
+	Err       error
+}
+
+// Hooks are called by the Decider that [Observe] returns. Any of them may be nil.
+// They run in the caller's goroutine and must be quick.
+type Hooks struct {
+	// Decided is called after each Take, whatever the result.
+	Decided func(e Event)
+	// Settled is called after each Settle, with the reservation and the units of
+	// each of its checks.
+	Settled func(r headgate.Reservation, units []int64, err error)
+}
+
+// Observe returns a Decider that decides like the given one and calls the hooks. The hooks of
+// [headgate.Observe] see calls to a store. These hooks see what doors asked for, including requests
+// for which no store was called.
+func Observe(d Decider, hooks Hooks) Decider {
+	if hooks.Decided == nil {
+		hooks.Decided = func(Event) {}
+	}
+	if hooks.Settled == nil {
+		hooks.Settled = func(headgate.Reservation, []int64, error) {}
+	}
+	return &observed{d, hooks}
+}
+
+type observed struct {
+	Decider
+	hooks Hooks
+}
+
+func (o *observed) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+	out, err := o.Decider.Take(ctx, ask, dst)
+	o.hooks.Decided(Event{Ask: ask, Decisions: appended(dst, out), Err: err})
+	return out, err
+}
+
+func (o *observed) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	out, err := o.Decider.Settle(ctx, r, units, dst)
+	o.hooks.Settled(r, units, err)
+	return out, err
+}
+
+// appended returns the decisions that were appended to dst, with the result out.
+func appended(dst, out []headgate.Decision) []headgate.Decision {
+	return out[min(len(dst), len(out)):]
+}
