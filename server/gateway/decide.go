@@ -4,155 +4,269 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 )
 
-// admit lets the plan's policy decide about the request, and holds the request for the delay of a
-// leaky bucket. It returns false if it has answered the request.
-func (x *exchange) admit() bool {
-	c := &x.charge
-	found, err := x.plan.policy.Decide(x.facts, 1, c.Checks[:0])
+// decision is the second stage of an exchange: whether the rules, the bounds on requests in progress
+// and the upstream's load admit the request, and what it holds because they do.
+type decision struct {
+	id      *identified
+	permits []flow.Permit
+	load    upstreamLoad
+	ask     decide.Ask
+	charge  admission.Charge
+	decided bool // the client is to be told the charge's verdict
+}
+
+// refusal is how a request ends that is not forwarded. Without a problem, nobody waits for the answer.
+type refusal struct {
+	outcome outcome
+	problem *httplimit.Problem
+}
+
+// ended returns a refusal with a problem of its own.
+func ended(why outcome, p notice.Problem) *refusal {
+	problem := httplimit.Problem(p)
+	return &refusal{why, &problem}
+}
+
+// decide lets the plan's policy decide about the request, and holds the request for the delay of a
+// leaky bucket. It returns the outcome of a request that is admitted, or how another one ends. h are
+// the headers of the answer.
+func (d *decision) decide(h http.Header) (outcome, *refusal) {
+	c, id := &d.charge, d.id
+	found, err := id.plan.policy.Decide(id.facts, 1, c.Checks[:0])
 	if err != nil {
-		return x.cannotCount(err)
+		return 0, uncountable(err)
 	}
-	if err := x.enter(found.Bounds); err != nil {
-		return x.turnAway(err)
+	if err := d.enter(found.Bounds); err != nil {
+		return 0, d.noPermit(err)
 	}
 	// The queue of an upstream comes after the gates of the rules, so that a request that waits in
 	// it has everything else that it needs.
-	if !x.pass() {
-		x.leave()
-		return false
+	if id.refusal == nil {
+		if err := d.load.enter(id); err != nil {
+			d.leave()
+			return 0, d.shed(h, err)
+		}
 	}
-	ctx := x.r.Context() // the context of the permits
+	ctx := id.r.Context() // the context of the permits
 	c.Checks, c.Ledger = found.Checks, nil
-	if x.g.settling.estimate(c.Checks) {
-		c.Ledger, c.Terms.For = c.Store.(*counters), x.plan.policy.Term(c.Checks)
+	if id.g.settling.estimate(c.Checks) {
+		c.Ledger, c.Terms.For = (*counters)(d), id.plan.policy.Term(c.Checks)
 	}
-	x.ask = decide.Ask{
-		Op: headgate.OpTake, Descriptor: x.facts, Cost: 1,
-		Policy: x.plan.policy, Checks: c.Checks, Denied: found.Denied, Allowed: found.Allowed,
+	d.ask = decide.Ask{
+		Op: headgate.OpTake, Descriptor: id.facts, Cost: 1,
+		Policy: id.plan.policy, Checks: c.Checks, Denied: found.Denied, Allowed: found.Allowed,
 	}
-	outcome, err := c.Decide(ctx)
+	came, err := c.Decide(ctx)
 	if c.Lost != nil {
-		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", c.Lost))
+		id.g.options.Logger.LogAttrs(ctx, slog.LevelError, "units could not be refunded", slog.Any("error", c.Lost))
 	}
-	if outcome == admission.Passed && found.Denied != nil {
-		outcome = admission.Listed
+	if came == admission.Passed && found.Denied != nil {
+		came = admission.Listed
 	}
-	if outcome != admission.Passed && outcome != admission.Open {
-		x.leave()
-	}
-	x.decided = outcome == admission.Passed || outcome == admission.Denied
-	switch outcome {
+	d.decided = came == admission.Passed || came == admission.Denied
+	switch came {
 	case admission.Passed:
 		if slices.ContainsFunc(c.Verdict.Decisions, func(d headgate.Decision) bool { return d.Source == headgate.SourceOpen }) {
-			x.outcome = open
+			return open, nil
 		}
-		return true
+		return passed, nil
 	case admission.Open:
-		x.outcome = open
-		return true
+		return open, nil
+	}
+	d.leave()
+	switch came {
 	case admission.Ended:
-		if x.load.Gate != nil {
-			return x.notLetIn(err) // the gate was asked again after a delay
+		if d.load.Gate != nil {
+			return 0, d.shed(h, err) // the gate was asked again after a delay
 		}
-		return x.gone(err)
+		return 0, contextEnded(err)
 	case admission.Broken:
 		// The rules are valid, so the request is the reason that they cannot be applied.
-		return x.cannotCount(err)
-	}
-	x.turnDown(outcome)
-	return false
-}
-
-// turnDown answers a request that a list or a limit denies, or for which there is no decision.
-func (x *exchange) turnDown(why admission.Outcome) {
-	var p httplimit.Problem
-	switch why {
+		return 0, uncountable(err)
 	case admission.Listed:
-		x.outcome, p = listed, httplimit.Problem(notice.Forbidden())
+		return 0, ended(listed, notice.Forbidden())
 	case admission.Denied:
-		x.outcome, p = denied, httplimit.QuotaExceeded(&x.charge.Verdict)
-	default:
-		x.outcome, p = unavailable, httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
+		p := httplimit.QuotaExceeded(&c.Verdict)
+		return 0, &refusal{denied, &p}
 	}
-	x.answer(&p)
+	return 0, undecided()
 }
 
-// cannotCount answers a request to which the rules cannot be applied. It returns false.
-func (x *exchange) cannotCount(err error) bool {
-	x.outcome = refused
+// undecided is the end of a request for which there is no decision.
+func undecided() *refusal {
+	return ended(unavailable, notice.ReducedCapacity(admission.UnavailableFor))
+}
+
+// uncountable is the end of a request to which the rules cannot be applied.
+func uncountable(err error) *refusal {
 	detail := ""
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		detail = wrong.Problems.String()
 	}
-	p := httplimit.Problem(notice.Uncountable(detail))
-	x.answer(&p)
-	return false
+	return ended(refused, notice.Uncountable(detail))
 }
 
-// gone answers a request whose context has ended. It returns false.
-func (x *exchange) gone(err error) bool {
-	x.outcome = clientGone
+// contextEnded is the end of a request whose context has ended.
+func contextEnded(err error) *refusal {
 	if errors.Is(err, context.DeadlineExceeded) {
-		x.outcome = unavailable
-		p := httplimit.Problem(notice.ReducedCapacity(admission.UnavailableFor))
-		p.Detail = "The request's deadline came before the rate limiter's decision."
-		x.answer(&p)
-		return false
+		end := undecided()
+		end.problem.Detail = "The request's deadline came before the rate limiter's decision."
+		return end
 	}
-	x.w.WriteHeader(httplimit.StatusClientGone)
-	return false
+	return &refusal{outcome: clientGone}
 }
 
-// turnAway answers a request that did not get a permit. It returns false.
-func (x *exchange) turnAway(err error) bool {
-	refusal, refused := errors.AsType[*inprogress.Refusal](err)
-	switch {
-	case refused:
-		x.outcome = crowded
-		p := httplimit.Problem(notice.InProgress(refusal))
-		x.answer(&p)
-		return false
-	case x.r.Context().Err() != nil:
-		return x.gone(x.r.Context().Err())
+// noPermit is the end of a request that did not get a permit.
+func (d *decision) noPermit(err error) *refusal {
+	full, busy := errors.AsType[*inprogress.Refusal](err)
+	switch ctx := d.id.r.Context(); {
+	case busy:
+		return ended(crowded, notice.InProgress(full))
+	case ctx.Err() != nil:
+		return contextEnded(ctx.Err())
 	case errors.Is(err, headgate.ErrUnavailable):
-		x.turnDown(admission.Unavailable)
-		return false
+		return undecided()
 	}
-	return x.cannotCount(err)
+	return uncountable(err)
 }
 
-// counters gives one exchange access to the counters, through the decider, which learns for what
-// each call is. It is a [headgate.Store] and an [admission.Ledger].
-type counters exchange
+// shed is the end of a request that the gate of the upstream has refused. h are the headers of the
+// answer.
+func (d *decision) shed(h http.Header, err error) *refusal {
+	rejection, rejected := errors.AsType[*flow.Rejection](err)
+	switch ctx := d.id.r.Context(); {
+	case rejected:
+		return ended(crowded, notice.Shed(h, rejection))
+	case ctx.Err() != nil:
+		return contextEnded(ctx.Err())
+	}
+	return uncountable(err)
+}
+
+// enter takes the permits that the request needs, both for the options and for the given bounds of
+// the policy.
+func (d *decision) enter(bounds []policy.Bound) error {
+	id := d.id
+	ctx := id.r.Context()
+	if id.g.busy != nil {
+		own, err := id.g.busy.Decide(id.facts, 1, nil)
+		if err != nil {
+			return err
+		}
+		if d.permits, err = id.g.own.Enter(ctx, own.Bounds, d.permits); err != nil {
+			return err
+		}
+	}
+	if len(bounds) == 0 {
+		return nil
+	}
+	held := len(d.permits)
+	var err error
+	if d.permits, err = id.g.keeper.Enter(ctx, bounds, d.permits); err != nil {
+		d.leave()
+		return err
+	}
+	if policy.Shared(bounds) {
+		// The request must end when a permit is lost.
+		id.r = id.r.WithContext(inprogress.Context(ctx, d.permits[held:]))
+	}
+	return nil
+}
+
+// leave gives the permits back.
+func (d *decision) leave() {
+	inprogress.Leave(d.permits, flow.Ignore)
+	clear(d.permits)
+	d.permits = d.permits[:0]
+}
+
+// limits tells the client about its limits.
+func (d *decision) limits(h http.Header) {
+	if d.decided {
+		httplimit.WriteHeaders(h, d.id.g.options.Dialect, &d.charge.Verdict)
+		notice.WriteWarning(h, d.id.g.options.Dialect, &d.charge.Verdict, d.id.plan.policy.Set)
+	}
+}
+
+// counters gives a decision access to the counters, through the decider, which learns for what each
+// call is. It is a [headgate.Store] and an [admission.Ledger].
+type counters decision
 
 // Take implements [headgate.Store].
 func (c *counters) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	if op == headgate.OpTake {
 		c.ask.Reserve, c.ask.Terms = false, headgate.Terms{}
-		return c.g.decider.Take(ctx, &c.ask, dst)
+		return c.id.g.decider.Take(ctx, &c.ask, dst)
 	}
-	ask := decide.Ask{Op: op, Descriptor: c.facts, Cost: 1, Policy: c.plan.policy, Checks: checks}
-	return c.g.decider.Take(ctx, &ask, dst)
+	ask := decide.Ask{Op: op, Descriptor: c.id.facts, Cost: 1, Policy: c.id.plan.policy, Checks: checks}
+	return c.id.g.decider.Take(ctx, &ask, dst)
 }
 
 // Reserve implements [admission.Ledger].
 func (c *counters) Reserve(ctx context.Context, terms headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
 	c.ask.Reserve, c.ask.Terms = true, terms
-	dst, err := c.g.decider.Take(ctx, &c.ask, dst)
+	dst, err := c.id.g.decider.Take(ctx, &c.ask, dst)
 	return c.ask.Reservation, dst, err
 }
 
 // Settle implements [admission.Ledger].
 func (c *counters) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return c.g.decider.Settle(ctx, r, units, dst)
+	return c.id.g.decider.Settle(ctx, r, units, dst)
+}
+
+// newBusy returns the bounds on requests in progress in the gateway's own options, as a policy, or
+// nil if there are none. It adds what is wrong with them to problems.
+func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *policy.Set {
+	if len(all) == 0 {
+		return nil
+	}
+	var rules []policy.Rule
+	for _, c := range all {
+		rules = append(rules, policy.Rule{
+			Name: c.Name, Match: c.Match, Per: c.Per, InProgress: &policy.InProgress{Limit: int64(c.Limit)},
+		})
+	}
+	set, err := policy.New(rules, policy.HashKey(hashKey))
+	if mistaken, ok := errors.AsType[*policy.Error](err); ok {
+		for _, m := range mistaken.Mistakes {
+			problems.Add("concurrency", "concurrency %q: %s", m.Rule, m.Text)
+		}
+	} else if err != nil {
+		problems.Add("concurrency", "concurrency: %v", err)
+	}
+	return set
+}
+
+// Adaptive returns the numbers of the gates that find limits for upstreams, by the names of the
+// upstreams.
+func (g *Gateway) Adaptive() map[string]flow.Stats { return g.gates.Stats() }
+
+// Keepers returns the keepers of the bounds in force: that of the policy and that of the options.
+func (g *Gateway) Keepers() []*inprogress.Keeper { return []*inprogress.Keeper{g.keeper, g.own} }
+
+// Gates returns the numbers of the bounds in force, of the options and of the policy, by their
+// names. What they refused is counted when requests are refused.
+func (g *Gateway) Gates() map[string]flow.Stats {
+	var all map[string]flow.Stats
+	for _, s := range append(g.keeper.Stats(), g.own.Stats()...) {
+		if all == nil {
+			all = make(map[string]flow.Stats)
+		}
+		s.Stats.Rejected = s.Refused
+		all[s.Rule] = s.Stats
+	}
+	return all
 }

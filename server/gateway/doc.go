@@ -15,10 +15,11 @@
 //	defer server.Close()
 //	return server.Serve(listener)
 //
-// Each request is handled by an exchange (exchange.go). It finds the route, finds out who sent the
-// request (identity.go, jwt.go), takes permits, and asks the rules (decide.go). An admitted request
-// goes through a [httputil.ReverseProxy] whose transport is the route's pool of upstream servers
-// (pool.go, target.go). answer.go has what the client is told.
+// Each request is handled by an exchange (exchange.go), which takes it through four stages with a
+// type each: identified (identify.go, jwt.go) finds the route and the client, decision (decide.go,
+// load.go) takes permits and asks the rules, forwarding (forward.go) is the transport of an
+// [httputil.ReverseProxy] over the route's pool of upstream servers (pool.go), and costs (settle.go)
+// settles what the request has cost. A stage knows the stages before it, and none that follows.
 //
 // # Caveats
 //

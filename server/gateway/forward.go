@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -11,10 +10,10 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/admission"
 )
 
 // The headers in which proxies describe the client.
@@ -39,30 +38,44 @@ var onlyTrusted = []string{
 	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "X-Appengine-User-Ip", "X-Azure-Clientip", "X-Envoy-External-Address",
 }
 
+// forwarding is the third stage of an exchange: the request to the upstream server. It is the
+// transport of its own ReverseProxy, whose functions so find it without looking into a context.
+type forwarding struct {
+	id    *identified
+	load  *upstreamLoad
+	w     *writer
+	proxy httputil.ReverseProxy
+
+	asked  http.Request // the request as the proxy gets it
+	body   *body
+	target *target
+	reply  watched // the body of the upstream server's answer
+}
+
 // bare returns the request as the proxy gets it: without the headers, most of which the proxy would
 // copy only to remove them or to look at each of them again. It gets those that it alone
 // understands, and rewrite adds the others. The result is valid until the exchange ends.
-func (x *exchange) bare() *http.Request {
-	x.asked = *x.r
-	x.asked.Header = nil
+func (f *forwarding) bare() *http.Request {
+	f.asked = *f.id.r
+	f.asked.Header = nil
 	for _, name := range [...]string{"Connection", "Te", "Upgrade"} {
-		if v := x.r.Header[name]; v != nil {
-			if x.asked.Header == nil {
-				x.asked.Header = make(http.Header)
+		if v := f.id.r.Header[name]; v != nil {
+			if f.asked.Header == nil {
+				f.asked.Header = make(http.Header)
 			}
-			x.asked.Header[name] = v
+			f.asked.Header[name] = v
 		}
 	}
-	return &x.asked
+	return &f.asked
 }
 
 // rewrite makes the request to the upstream server. It is the proxy's Rewrite. The server is chosen
 // later, because one may fail.
-func (x *exchange) rewrite(p *httputil.ProxyRequest) {
+func (f *forwarding) rewrite(p *httputil.ProxyRequest) {
 	out := p.Out
 	// Nothing here looks at the query, so it stays as the client sent it.
-	out.URL.RawQuery = x.r.URL.RawQuery
-	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !x.r.ProtoAtLeast(1, 1) || !x.g.upgrading.allow(upgrade)) {
+	out.URL.RawQuery = f.id.r.URL.RawQuery
+	if upgrade := out.Header["Upgrade"]; upgrade != nil && (out.Body != nil || !f.id.r.ProtoAtLeast(1, 1) || !f.id.g.upgrading.allow(upgrade)) {
 		// A server may ignore a request for an upgrade, so the header can be removed. HTTP/1.0 has
 		// no upgrades.
 		delete(out.Header, "Upgrade")
@@ -70,18 +83,18 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	}
 	if out.Body != nil {
 		// The answer may begin before the request has ended.
-		_ = x.w.control.EnableFullDuplex()
-		x.body = newBody(x.r, out.Body, x.w.control, &x.g.options.Clients, x.route.maxBody)
-		out.Body = x.body
+		_ = f.w.control.EnableFullDuplex()
+		f.body = newBody(f.id.r, out.Body, f.w.control, &f.id.g.options.Clients, f.id.route.maxBody)
+		out.Body = f.body
 		// Trailers are known only after the body was read. A copy would stay empty.
-		out.Trailer = x.r.Trailer
-		x.g.names.dropTrailers(out.Trailer)
-		x.body.ending = func() { x.g.names.dropTrailers(out.Trailer) }
+		out.Trailer = f.id.r.Trailer
+		f.id.g.names.dropTrailers(out.Trailer)
+		f.body.ending = func() { f.id.g.names.dropTrailers(out.Trailer) }
 	}
-	out.Header = x.carry(out.Header)
-	x.forward(out.Header)
-	for _, change := range x.route.request {
-		x.change(out.Header, change)
+	out.Header = f.carry(out.Header)
+	f.forward(out.Header)
+	for _, change := range f.id.route.request {
+		f.id.change(out.Header, change)
 	}
 	// If the connection breaks, the transport repeats requests that have one of these headers,
 	// spelled like this. It cannot know whether the server supports them.
@@ -96,12 +109,12 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 // carry returns the headers of the request that are passed on as they are, and the given ones that
 // belong to the connection to the upstream server. The values are those of the request, which
 // nobody changes.
-func (x *exchange) carry(connection http.Header) http.Header {
-	in := x.r.Header
+func (f *forwarding) carry(connection http.Header) http.Header {
+	in := f.id.r.Header
 	// There is room for those that forward adds.
 	h := make(http.Header, len(in)+4)
 	for name, v := range in {
-		if x.g.names.passes(name, x.trusted) {
+		if f.id.g.names.passes(name, f.id.trusted) {
 			h[name] = v
 		}
 	}
@@ -116,19 +129,19 @@ func (x *exchange) carry(connection http.Header) http.Header {
 
 // forward adds headers that describe the client to the upstream server. Those that the client sent
 // stay only if it is a trusted proxy.
-func (x *exchange) forward(h http.Header) {
-	in := x.r.Header
-	peer, _, err := net.SplitHostPort(x.r.RemoteAddr)
+func (f *forwarding) forward(h http.Header) {
+	in := f.id.r.Header
+	peer, _, err := net.SplitHostPort(f.id.r.RemoteAddr)
 	if err != nil {
 		peer = "" // a Unix socket has no address
 	}
 	proto := "http"
-	if x.r.TLS != nil {
+	if f.id.r.TLS != nil {
 		proto = "https"
 	}
-	host := x.r.Host
+	host := f.id.r.Host
 	list := peer
-	if x.trusted {
+	if f.id.trusted {
 		if prior := in[forwardedFor]; len(prior) > 0 {
 			list = joined(prior, peer)
 		}
@@ -140,7 +153,7 @@ func (x *exchange) forward(h http.Header) {
 		}
 	}
 	// One array serves all headers, because nobody appends to their values.
-	values := [...]string{list, host, proto, x.clientIP()}
+	values := [...]string{list, host, proto, f.id.clientIP()}
 	set := func(name string, i int) {
 		if values[i] != "" {
 			h[name] = values[i : i+1 : i+1]
@@ -150,16 +163,16 @@ func (x *exchange) forward(h http.Header) {
 	set(forwardedHost, 1)
 	set(forwardedProto, 2)
 	set(realIP, 3)
-	if x.load.Gate != nil {
-		h[httplimit.ClassHeader] = []string{x.load.Request.Class.String()}
+	if f.load.Gate != nil {
+		h[httplimit.ClassHeader] = []string{f.load.Request.Class.String()}
 	}
-	if string(x.g.options.Identity.Resolver.Source()) == forwarded && peer != "" {
+	if string(f.id.g.options.Identity.Resolver.Source()) == forwarded && peer != "" {
 		node := "for=" + peer
 		if strings.Contains(peer, ":") {
 			node = `for="[` + peer + `]"`
 		}
 		node += ";proto=" + proto
-		if x.trusted {
+		if f.id.trusted {
 			node = joined(in[forwarded], node)
 		}
 		h[forwarded] = []string{node}
@@ -175,7 +188,7 @@ func joined(list []string, last string) string {
 }
 
 // change carries out a change of headers.
-func (x *exchange) change(h http.Header, c *Headers) {
+func (id *identified) change(h http.Header, c *Headers) {
 	for _, name := range c.Remove {
 		delete(h, name)
 	}
@@ -183,7 +196,7 @@ func (x *exchange) change(h http.Header, c *Headers) {
 		s := &c.Set[i]
 		value := s.Value
 		if s.Entry != "" {
-			value, _ = x.facts.Get(s.Entry)
+			value, _ = id.facts.Get(s.Entry)
 			// A token may contain characters that a header must not have.
 			if value == "" || !gatewayfile.IsHeaderValue(value) {
 				delete(h, s.Name)
@@ -197,8 +210,8 @@ func (x *exchange) change(h http.Header, c *Headers) {
 // RoundTrip sends the request to a server of the route's pool. If there was no connection to it,
 // nothing was sent, and RoundTrip tries another one. If the connection broke before the answer, it
 // repeats the request once, but only if the request changes nothing.
-func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
-	p := x.route.pool
+func (f *forwarding) RoundTrip(out *http.Request) (*http.Response, error) {
+	p := f.id.route.pool
 	client := out.Host
 	var tried []*target
 	var last error
@@ -210,7 +223,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			}
 			return nil, last
 		}
-		x.enterTarget(t)
+		f.enterTarget(t)
 		if again {
 			// The earlier URL may still be in use.
 			u := *out.URL
@@ -223,11 +236,11 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 			t.answered()
 			return res, nil
 		}
-		if out.Context().Err() != nil || x.clientFailure() != nil {
+		if out.Context().Err() != nil || f.clientFailure() != nil {
 			return nil, err // the server was not the cause
 		}
-		x.note(t, err)
-		if !x.mayRepeat(out, err, again) {
+		f.note(t, err)
+		if !f.mayRepeat(out, err, again) {
 			return nil, err
 		}
 		tried, last = append(tried, t), err
@@ -235,36 +248,36 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 }
 
 // enterTarget counts the request as in progress at the target.
-func (x *exchange) enterTarget(t *target) {
-	if x.target != nil {
-		x.target.inFlight.Add(-1)
+func (f *forwarding) enterTarget(t *target) {
+	if f.target != nil {
+		f.target.inFlight.Add(-1)
 	}
-	x.target = t
+	f.target = t
 	t.inFlight.Add(1)
 	t.requests.Add(1)
 }
 
 // note records that a target has failed.
-func (x *exchange) note(t *target, err error) {
-	logger := x.g.options.Logger
-	where := []slog.Attr{slog.String("upstream", x.route.pool.Name), slog.String("target", t.name), slog.Any("error", err)}
+func (f *forwarding) note(t *target, err error) {
+	logger := f.id.g.options.Logger
+	where := []slog.Attr{slog.String("upstream", f.id.route.pool.Name), slog.String("target", t.name), slog.Any("error", err)}
 	level := slog.LevelDebug
 	ejected, first := t.failed()
 	switch {
 	case ejected > 0:
-		logger.LogAttrs(x.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", ejected))...)
+		logger.LogAttrs(f.id.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", ejected))...)
 		return
 	case first:
 		// More warnings would fill the disk when somebody needs the log.
 		level = slog.LevelWarn
 	}
-	logger.LogAttrs(x.r.Context(), level, "a target has failed", where...)
+	logger.LogAttrs(f.id.r.Context(), level, "a target has failed", where...)
 }
 
 // mayRepeat reports whether a request that has failed may be sent to another
 // target.
-func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
-	if x.body != nil && !x.body.untouched() {
+func (f *forwarding) mayRepeat(out *http.Request, err error, again bool) bool {
+	if f.body != nil && !f.body.untouched() {
 		return false
 	}
 	var dial *dialError
@@ -272,7 +285,7 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 		return true
 	}
 	var late net.Error
-	if again || x.body != nil || errors.As(err, &late) && late.Timeout() {
+	if again || f.body != nil || errors.As(err, &late) && late.Timeout() {
 		return false // a request that takes too long here takes too long there
 	}
 	switch out.Method {
@@ -282,96 +295,32 @@ func (x *exchange) mayRepeat(out *http.Request, err error, again bool) bool {
 	return false
 }
 
-// answered changes the upstream server's answer for the client. It is the proxy's ModifyResponse.
-func (x *exchange) answered(res *http.Response) error {
-	if res.StatusCode < 100 {
-		return fmt.Errorf("gateway: the server answers with the status %03d, which is none", res.StatusCode)
+// clientFailure returns the error on the client's side of the request, or nil.
+func (f *forwarding) clientFailure() error {
+	if f.body == nil {
+		return nil
 	}
-	if res.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(res.Request.Header.Get("Upgrade"), res.Header.Get("Upgrade")) {
-		// The error closes the connection.
-		return fmt.Errorf("gateway: the server has changed to the protocol %q, and %q was asked for", res.Header.Get("Upgrade"), res.Request.Header.Get("Upgrade"))
-	}
-	x.g.counts.answers.add(res.StatusCode)
-	x.hear(res.Header)
-	x.hearLoad(res)
-	x.withholdTrailers(res.Trailer)
-	h := res.Header
-	if res.StatusCode != http.StatusSwitchingProtocols {
-		h = x.w.Header()
-		deliver(h, res)
-		x.closeAfter(h)
-	}
-	for _, change := range x.route.response {
-		x.change(h, change)
-	}
-	if res.StatusCode != http.StatusTooManyRequests {
-		// With a 429 of its own, the upstream server describes its own limits.
-		x.tell(h)
-	}
-	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
-		x.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.route.pool.idleTicks, of: res, ended: x.ended}
-		x.w.watch.reading(res.Body)
-		res.Body = &x.reply
-	}
-	return nil
+	return f.body.failure()
 }
 
-// deliver moves the answer's headers to those for the client. The proxy would copy them one by one.
-func deliver(to http.Header, res *http.Response) {
-	if admission.IsEvents(res.Header["Content-Type"]) {
-		// The proxy cannot see the type any more. What has no length is passed on at once as well.
-		res.ContentLength = -1
+// waited returns how long the gateway has waited for the client.
+func (f *forwarding) waited() time.Duration {
+	waited := f.w.waited
+	if f.body != nil {
+		waited += f.body.waitedFor()
 	}
-	for name, values := range res.Header {
-		if before := to[name]; before != nil {
-			values = append(before[:len(before):len(before)], values...)
-		}
-		to[name] = values
-	}
-	res.Header = nil
+	return waited
 }
 
-// inform removes from an informational answer what clients must not see, because the proxy does so
-// only for final answers. It returns false for a client that does not understand such answers. It
-// may be called while the request is still being sent.
-func (x *exchange) inform(h http.Header) bool {
-	for _, line := range h["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			h.Del(strings.TrimSpace(name))
-		}
+// end ends the use of the target and of the body. It returns how many bytes of the body were read.
+func (f *forwarding) end() (received int64) {
+	if f.target != nil {
+		f.target.inFlight.Add(-1)
 	}
-	dropHopByHop(h)
-	x.withhold(h)
-	return x.r.ProtoAtLeast(1, 1)
-}
-
-// withhold removes from trailers and informational headers what clients must not see.
-func (x *exchange) withhold(h http.Header) {
-	for i := range x.costs {
-		if header := &x.g.settling.headers[i]; !header.keep {
-			delete(h, header.name)
-		}
+	if f.body != nil {
+		received = f.body.end()
 	}
-	for _, change := range x.route.response {
-		for _, name := range change.Remove {
-			delete(h, name)
-		}
-	}
-}
-
-// trailed is called when the upstream server's whole answer was read, including its trailers,
-// announced or not.
-func (x *exchange) trailed(res *http.Response) {
-	x.hear(res.Trailer)
-	x.endLoad(res)
-	x.withholdTrailers(res.Trailer)
-}
-
-// withholdTrailers is withhold for trailers. It also removes those that belong to the connection,
-// because the proxy removes only such headers.
-func (x *exchange) withholdTrailers(h http.Header) {
-	dropHopByHop(h)
-	x.withhold(h)
+	return received
 }
 
 // dropHopByHop removes the headers that belong to one connection.
@@ -381,15 +330,6 @@ func dropHopByHop(h http.Header) {
 	}
 	for _, name := range gatewayfile.HopByHop {
 		delete(h, name)
-	}
-}
-
-// closeAfter closes the connection after the answer if it must end, or if the answer begins before
-// the request has ended. If such a request never ended, the server would take the rest of it for
-// the next request.
-func (x *exchange) closeAfter(h http.Header) {
-	if x.leaving || x.body != nil && x.r.ProtoMajor == 1 && !x.body.complete() {
-		h["Connection"] = []string{"close"}
 	}
 }
 

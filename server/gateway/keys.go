@@ -59,6 +59,10 @@ func (s *keySet) find(kid, algorithm string) []jose.JSONWebKey {
 
 // keys are the keys with which tokens are verified. They come from a file or a URL that is read
 // again regularly. They are safe for concurrent use; run owns them.
+//
+// go-jose reads and uses the keys, but does not fetch them. MicahParks/jwkset (v0.11.4) does, and was
+// looked at: it reads an answer of any size, refuses a whole set because of one bad key, fetches once
+// for each caller who waits for an unknown key, trusts old keys for ever, and reads no files.
 type keys struct {
 	source string
 	url    bool

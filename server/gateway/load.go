@@ -17,9 +17,7 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/shed"
-	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
-	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
@@ -32,7 +30,7 @@ type load struct {
 	queue    *shed.Gate
 	limit    *adaptive.Gate
 	watched  *prom.Gate
-	tale     tale
+	log      shedLog
 }
 
 // loadParts are the parts of a load. All of them are made before anything is in force, because
@@ -116,7 +114,7 @@ func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
 	if u.Load.Shadow {
 		l.gate = flow.Shadow(l.watched)
 	}
-	l.tale = tale{upstream: u.Name, of: l, logger: logger}
+	l.log = shedLog{upstream: u.Name, of: l, logger: logger}
 	return l
 }
 
@@ -139,111 +137,179 @@ func (g *inner) loadEntries(problems *headgate.Problems) {
 	}
 }
 
-// pass asks the gate of the upstream, if the request goes to one with a gate. It returns false if
-// it has answered the request.
-func (x *exchange) pass() bool {
-	if x.refusal != nil || x.route.pool.load == nil || x.route.Load.Exempt {
-		return true
-	}
-	l := x.route.pool.load
-	x.load = admission.Load{Gate: l.gate}
-	if l.settings.Tenant != "" {
-		x.load.Request.Tenant, _ = x.facts.Get(l.settings.Tenant)
-	}
-	if x.route.Load.Class != nil {
-		x.load.Request.Class = *x.route.Load.Class
-	} else if l.settings.Class != "" {
-		name, _ := x.facts.Get(l.settings.Class)
-		if class, err := flow.ParseClass(name); err == nil {
-			x.load.Request.Class = class
-		}
-	}
-	if err := x.load.Enter(x.r.Context()); err != nil {
-		return x.notLetIn(err)
-	}
-	return true
+// upstreamLoad is what one request has to do with the load of its upstream. It is zero if there is no
+// gate to ask.
+type upstreamLoad struct {
+	admission.Load
+	began time.Time // when the request went to the upstream, if it has a permit
 }
 
-// notLetIn answers a request that the gate has refused. It returns false.
-func (x *exchange) notLetIn(err error) bool {
-	rejection, refused := errors.AsType[*flow.Rejection](err)
-	switch {
-	case !refused && x.r.Context().Err() != nil:
-		return x.gone(x.r.Context().Err())
-	case !refused:
-		return x.cannotCount(err)
+// enter asks the gate of the upstream, if the request goes to one with a gate.
+func (u *upstreamLoad) enter(id *identified) error {
+	l := id.route.pool.load
+	if l == nil || id.route.Load.Exempt {
+		return nil
 	}
-	x.outcome = crowded
-	p := httplimit.Problem(notice.Shed(x.w.Header(), rejection))
-	x.answer(&p)
+	u.Load = admission.Load{Gate: l.gate}
+	if l.settings.Tenant != "" {
+		u.Request.Tenant, _ = id.facts.Get(l.settings.Tenant)
+	}
+	if id.route.Load.Class != nil {
+		u.Request.Class = *id.route.Load.Class
+	} else if l.settings.Class != "" {
+		name, _ := id.facts.Get(l.settings.Class)
+		if class, err := flow.ParseClass(name); err == nil {
+			u.Request.Class = class
+		}
+	}
+	return u.Enter(id.r.Context())
+}
+
+// begin is called when the request is sent to the upstream.
+func (u *upstreamLoad) begin() {
+	if u.Permit.Held() {
+		u.began = time.Now()
+		u.Permit.Begin()
+	}
+}
+
+// answered learns from the beginning of an answer. The permit is given back when the server is done.
+// If the length of the answer is known, that is now, because the rest depends on the client;
+// otherwise it is at the end of the answer, and answered reports true. waited is how long the
+// gateway has waited for the client.
+func (u *upstreamLoad) answered(res *http.Response, waited time.Duration) (unfinished bool) {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols, admission.IsEvents(res.Header["Content-Type"]):
+		u.Permit.Done(flow.Ignore) // a stream lasts as long as the client likes
+	case res.ContentLength >= 0:
+		u.learn(res.StatusCode, res.Header["Grpc-Status"], waited)
+	default:
+		return true
+	}
 	return false
 }
 
-// beginWork is called when the request is sent to the upstream.
-func (x *exchange) beginWork() {
-	if x.load.Permit.Held() {
-		x.workBegan = time.Now()
-		x.load.Permit.Begin()
-	}
-}
-
-// hearLoad learns about load from the beginning of an answer. The permit is given back when the
-// server is done. If the length of the answer is known, that is now, because the rest depends on
-// the client; otherwise it is at the end of the answer.
-func (x *exchange) hearLoad(res *http.Response) {
-	if !x.load.Permit.Held() {
-		return
-	}
-	switch {
-	case res.StatusCode == http.StatusSwitchingProtocols, admission.IsEvents(res.Header["Content-Type"]):
-		x.load.Permit.Done(flow.Ignore) // a stream lasts as long as the client likes
-	case res.ContentLength >= 0:
-		x.load.Permit.Done(x.sample(res.StatusCode, res.Header["Grpc-Status"]))
-	default:
-		x.w.timed = true
-	}
-}
-
-// endLoad learns about load from the end of an answer without a length.
-func (x *exchange) endLoad(res *http.Response) {
-	if x.load.Permit.Held() {
-		x.load.Permit.Done(x.sample(res.StatusCode, res.Trailer["Grpc-Status"]))
-	}
-}
-
-// sample returns what an answer says about load, by its status, and by that of gRPC if there is
-// one.
-func (x *exchange) sample(status int, code []string) flow.Outcome {
+// learn gives the permit back with what an answer says about load, by its status, and by that of
+// gRPC if there is one.
+func (u *upstreamLoad) learn(status int, code []string, waited time.Duration) {
+	outcome := flow.Success
 	switch {
 	case status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return flow.Overload
+		outcome = flow.Overload
 	case status >= http.StatusBadRequest:
-		return flow.Ignore
+		outcome = flow.Ignore
+	case len(code) > 0 && slices.Contains([]string{"4", "8", "14"}, code[0]): // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE
+		outcome = flow.Overload
 	case len(code) > 0 && code[0] != "0":
-		switch code[0] {
-		case "4", "8", "14": // DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE
-			return flow.Overload
-		}
-		return flow.Ignore
+		outcome = flow.Ignore
+	case waited > 5*time.Millisecond && 4*waited > time.Since(u.began):
+		outcome = flow.Ignore // much of the time was spent waiting for the client
 	}
-	waited := x.w.waited
-	if x.body != nil {
-		waited += x.body.waitedFor()
-	}
-	if waited > 5*time.Millisecond && 4*waited > time.Since(x.workBegan) {
-		return flow.Ignore // much of the time was spent waiting for the client
-	}
-	return flow.Success
+	u.Permit.Done(outcome)
 }
 
-// failedLoad learns about load from a missing answer. Only timeouts count as overload: a server
-// that refuses connections is not running.
-func (x *exchange) failedLoad(err error) {
+// failed learns from a missing answer. Only timeouts count as overload: a server that refuses
+// connections is not running. clients says that the client, or its request, was the cause.
+func (u *upstreamLoad) failed(err error, clients bool) {
 	outcome := flow.Ignore
 	var late net.Error
-	if x.clientFailure() == nil && x.r.Context().Err() == nil && !errors.Is(err, syscall.ECONNREFUSED) &&
+	if !clients && !errors.Is(err, syscall.ECONNREFUSED) &&
 		(errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded)) {
 		outcome = flow.Overload
 	}
-	x.load.Permit.Done(outcome)
+	u.Permit.Done(outcome)
+}
+
+// shedLog logs when an upstream begins to shed requests, how that continues, and when it is over. A
+// line for each request would hide all others.
+type shedLog struct {
+	upstream string
+	of       *load
+	logger   *slog.Logger
+
+	logged [flow.Classes][flow.Reasons]uint64 // the counts when the last line was logged
+	seen   uint64                             // the number of shed requests at the last look
+	since  time.Time                          // when shedding began; zero if nothing is shed
+	last   time.Time                          // when a request was last seen to be shed
+	line   time.Time                          // when the last line was logged
+	total  uint64
+}
+
+const (
+	// The log looks every lookEvery, repeats its warning every warnEvery, and says that shedding is
+	// over when nothing was shed for calm.
+	lookEvery = time.Second
+	warnEvery = 30 * time.Second
+	calm      = 10 * time.Second
+)
+
+// run looks until ctx ends.
+func (t *shedLog) run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			t.look(ctx, now)
+		}
+	}
+}
+
+// look logs what has happened since the last look.
+func (t *shedLog) look(ctx context.Context, now time.Time) {
+	shed := t.of.watched.Shed()
+	more := count(shed) - count(t.logged)
+	if all := count(shed); all > t.seen {
+		t.last, t.seen = now, all
+	}
+	switch {
+	case more > 0 && t.since.IsZero():
+		t.since, t.total = now, 0
+	case t.since.IsZero():
+		return
+	case now.Sub(t.last) >= calm:
+		t.logger.LogAttrs(ctx, slog.LevelInfo, "an upstream no longer sheds requests", t.mode(),
+			slog.String("upstream", t.upstream), slog.Uint64("shed", t.total+more), slog.Duration("within", t.last.Sub(t.since).Round(time.Second)))
+		t.logged, t.since, t.line = shed, time.Time{}, time.Time{}
+		return
+	case now.Sub(t.line) < warnEvery:
+		return
+	}
+	if more == 0 {
+		return
+	}
+	s, base := t.of.queue.Stats(), t.of.limit.Base()
+	attrs := []slog.Attr{
+		t.mode(), slog.String("upstream", t.upstream), slog.Uint64("shed", more),
+		slog.Int64("limit", t.of.limit.Limit()), slog.Int64("in_progress", s.InUse), slog.Int64("waiting", s.Waiting),
+		slog.Duration("unloaded_time", base.Round(10*time.Microsecond)), slog.Float64("pressure", t.of.queue.Pressure()),
+	}
+	for rank := range shed {
+		for reason := range shed[rank] {
+			if n := shed[rank][reason] - t.logged[rank][reason]; n > 0 {
+				attrs = append(attrs, slog.Uint64(flow.ClassOfRank(rank).String()+"."+flow.Reason(reason).String(), n))
+			}
+		}
+	}
+	t.logger.LogAttrs(ctx, slog.LevelWarn, "an upstream is overloaded; requests are shed", attrs...)
+	t.logged, t.line, t.total = shed, now, t.total+more
+}
+
+// mode says whether requests were really shed, or only would have been without the shadow.
+func (t *shedLog) mode() slog.Attr {
+	if t.of.settings.Shadow {
+		return slog.String("mode", "shadow")
+	}
+	return slog.String("mode", "enforce")
+}
+
+func count(all [flow.Classes][flow.Reasons]uint64) (n uint64) {
+	for rank := range all {
+		for _, one := range all[rank] {
+			n += one
+		}
+	}
+	return n
 }

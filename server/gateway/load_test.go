@@ -331,7 +331,7 @@ func TestTale(t *testing.T) {
 	in.looking.end() // The test looks itself.
 	l := in.pools[0].load
 	now := time.Now()
-	look := func() { l.tale.look(t.Context(), now) }
+	look := func() { l.log.look(t.Context(), now) }
 	lines := func() []string {
 		text := strings.TrimSpace(log.String())
 		if text == "" {
@@ -362,13 +362,13 @@ func TestTale(t *testing.T) {
 	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "shed=3 limit=1 in_progress=1") || !strings.Contains(got[0], "sheddable.busy=3") || !strings.Contains(got[0], "level=WARN") {
 		t.Errorf("the log says %v", got)
 	}
-	now = now.Add(again)
+	now = now.Add(warnEvery)
 	refuse(1)
 	look()
 	if got := lines(); len(got) != 2 || !strings.Contains(got[1], "shed=3") {
 		t.Errorf("the log says %v", got)
 	}
-	// What was shed between two lines is not shed again each time that the tale looks.
+	// What was shed between two lines is not counted again at each look.
 	now = now.Add(time.Second)
 	refuse(1)
 	p.Done(flow.Success)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -215,4 +218,131 @@ func (c *conns) close() {
 	for _, conn := range all {
 		_ = conn.Close()
 	}
+}
+
+// target is one server of a pool. It is safe for concurrent use.
+type target struct {
+	name      string // as in the options
+	url       *url.URL
+	transport *http.Transport
+	eject     Eject
+	*condition
+}
+
+// condition is the state of a target and its counters. It is kept when the options change, if the
+// target stays.
+type condition struct {
+	inFlight atomic.Int64
+	// requests and failures count since the start.
+	requests, failures atomic.Int64
+	// down is the result of health checks. looked says whether there were any.
+	down, looked atomic.Bool
+
+	// inRow counts the failures since the last answer. ejections counts how often the target was
+	// ejected since then.
+	inRow, ejections atomic.Int32
+	// until is the time until which the target is ejected, in nanoseconds since 1970.
+	until atomic.Int64
+}
+
+// ejected reports whether requests avoid the target because of its failures.
+func (t *target) ejected() bool {
+	until := t.until.Load()
+	return until != 0 && time.Now().UnixNano() < until
+}
+
+// answered records that the target has answered.
+func (t *target) answered() {
+	// Loads do not make processors compete for the cache line, but stores do.
+	if t.inRow.Load() != 0 {
+		t.inRow.Store(0)
+	}
+	if t.ejections.Load() != 0 {
+		t.ejections.Store(0)
+		t.until.Store(0)
+	}
+}
+
+// failed records that the target has not answered. It returns for how long the target is ejected
+// from now on, or zero, and whether this is the first failure since an answer.
+func (t *target) failed() (ejected time.Duration, first bool) {
+	t.failures.Add(1)
+	now, until := time.Now(), t.until.Load()
+	inRow := int(t.inRow.Add(1))
+	first = inRow == 1
+	if inRow < t.eject.After || now.UnixNano() < until {
+		return 0, first
+	}
+	// After that time, the next request tries the target again. One more failure then ejects it
+	// again.
+	d := min(t.eject.For<<min(t.ejections.Load(), 15), max(MaxEject, t.eject.For))
+	if !t.until.CompareAndSwap(until, now.Add(d).UnixNano()) {
+		return 0, first
+	}
+	t.ejections.Add(1)
+	return d, first
+}
+
+// watch checks the health of a target regularly until ctx ends.
+func (p *pool) watch(ctx context.Context, t *target) {
+	ticker := time.NewTicker(p.Health.Every)
+	defer ticker.Stop()
+	inRow, first := 0, !t.looked.Load()
+	for {
+		err := p.look(ctx, t)
+		if ctx.Err() != nil {
+			return
+		}
+		// The number of checks in a row that contradict the present state counts.
+		if (err == nil) != t.down.Load() {
+			inRow = 0
+		} else if inRow++; first || err == nil && inRow >= p.Health.UpAfter || err != nil && inRow >= p.Health.DownAfter {
+			inRow = 0
+			t.down.Store(err != nil)
+			if err != nil {
+				p.logger.ErrorContext(ctx, "a target is down", slog.String("upstream", p.Name), slog.String("target", t.name), slog.Any("error", err))
+			} else {
+				p.logger.InfoContext(ctx, "a target is up", slog.String("upstream", p.Name), slog.String("target", t.name))
+			}
+		}
+		first = false
+		t.looked.Store(true)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// maxLook is how much of the answer to a health check is read, so that the connection can be
+// reused.
+const maxLook = 64 << 10
+
+// look checks a target once.
+func (p *pool) look(ctx context.Context, t *target) error {
+	ctx, cancel := context.WithTimeout(ctx, p.Health.Timeout)
+	defer cancel()
+	path, err := url.Parse(p.Health.Path)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url.ResolveReference(path).String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("User-Agent", "headgate-health")
+	res, err := t.transport.RoundTrip(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("no answer within %v", p.Health.Timeout)
+		}
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxLook))
+	if res.StatusCode < 200 || res.StatusCode > 399 {
+		return fmt.Errorf("%s is answered with %s", p.Health.Path, res.Status)
+	}
+	return nil
 }

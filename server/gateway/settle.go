@@ -33,8 +33,8 @@ var settlementNames = [settlements]string{"settled", "estimated", "late", "faile
 type settling struct {
 	rules   map[string]*measure
 	headers []costHeader
-	// told says that the log has reported an answer without its cost.
-	told *atomic.Bool
+	// warned says that the log has reported an answer without its cost.
+	warned *atomic.Bool
 }
 
 // measure is a Settle and the place of what it measures.
@@ -56,7 +56,7 @@ type reported struct {
 }
 
 func newSettling(all []Settle) settling {
-	s := settling{told: new(atomic.Bool)}
+	s := settling{warned: new(atomic.Bool)}
 	for _, one := range all {
 		m := &measure{one, -1}
 		if one.Header != "" {
@@ -110,21 +110,39 @@ func (m *measure) cost(amount int64) int64 {
 	return min(units, headgate.MaxCount)
 }
 
-// hear reads the costs in headers or trailers of the upstream server's answer.
-func (x *exchange) hear(h http.Header) {
-	x.heard = true
-	for i := range x.costs {
-		header := &x.g.settling.headers[i]
+// costs is the last stage of an exchange: what the request has cost, as the upstream server says, and
+// its settlement.
+type costs struct {
+	id       *identified
+	d        *decision
+	reported []reported // for each of settling.headers
+	answered bool       // the upstream server has answered
+}
+
+// read reads the costs in headers or trailers of the upstream server's answer.
+func (c *costs) read(h http.Header) {
+	c.answered = true
+	for i := range c.reported {
+		header := &c.id.g.settling.headers[i]
 		lines, there := h[header.name]
 		if !there {
 			continue
 		}
 		if len(lines) == 1 {
 			if n, ok := amount(lines[0]); ok {
-				x.costs[i] = reported{n, true}
+				c.reported[i] = reported{n, true}
 			}
 		}
 		if !header.keep {
+			delete(h, header.name)
+		}
+	}
+}
+
+// withhold removes the costs that clients must not see.
+func (c *costs) withhold(h http.Header) {
+	for i := range c.reported {
+		if header := &c.id.g.settling.headers[i]; !header.keep {
 			delete(h, header.name)
 		}
 	}
@@ -142,63 +160,64 @@ func amount(text string) (n int64, ok bool) {
 	return int64(u), true
 }
 
-// settle settles the cost of a request that has ended with the given status and number of bytes
-// sent, and refunds what is not charged.
-func (x *exchange) settle(status int, sent int64) {
-	c := &x.charge
-	if !c.Unsettled() {
+// settle settles the cost of a request that has ended with the given outcome, status and number of
+// bytes sent, and refunds what is not charged.
+func (c *costs) settle(came outcome, status int, sent int64) {
+	charge, id := &c.d.charge, c.id
+	if !charge.Unsettled() {
 		return
 	}
-	ctx := x.r.Context()
-	if c.Reservation.ID == "" {
-		if set := x.plan.policy.Set; set.Awaits(c.Checks) {
-			if err := c.Refund(ctx, admission.Uncharged(set, c.Charged(), status)); err != nil {
-				x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", err))
+	ctx, logger := id.r.Context(), id.g.options.Logger
+	if charge.Reservation.ID == "" {
+		if set := id.plan.policy.Set; set.Awaits(charge.Checks) {
+			if err := charge.Refund(ctx, admission.Uncharged(set, charge.Charged(), status)); err != nil {
+				logger.LogAttrs(ctx, slog.LevelError, "units could not be refunded", slog.Any("error", err))
 			}
 		}
 		return
 	}
-	units, result := x.units(status, sent)
-	isLate, err := c.Settle(ctx, units)
+	units, unreported := c.units(status, sent)
+	result := settled
+	if unreported != nil {
+		result = asEstimate
+		if c.answered && came != clientGone && id.g.settling.warned.CompareAndSwap(false, true) {
+			logger.LogAttrs(ctx, slog.LevelWarn, "an answer does not report the cost of its request; the estimate stays charged, and further answers are only counted",
+				slog.String("rule", unreported.Rule), slog.String("header", unreported.Header), slog.String("path", id.r.URL.Path), slog.Int("status", status))
+		}
+	}
+	isLate, err := charge.Settle(ctx, units)
 	switch {
 	case err != nil:
 		result = unsettled
-		x.g.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request has cost could not be settled", slog.Any("error", err))
+		logger.LogAttrs(ctx, slog.LevelError, "the cost of a request could not be settled", slog.Any("error", err))
 	case isLate:
 		result = late
 	}
-	x.g.counts.settlements[result].Add(1)
+	id.g.counts.settlements[result].Add(1)
 }
 
-// units returns the actual costs of the reservation's checks.
-func (x *exchange) units(status int, sent int64) ([]int64, settlement) {
-	r, result := &x.charge.Reservation, settled
-	units := make([]int64, len(r.Checks))
+// units returns the actual costs of the reservation's checks, and a measure whose cost was not
+// reported, if there is one.
+func (c *costs) units(status int, sent int64) (units []int64, unreported *measure) {
+	r := &c.d.charge.Reservation
+	units = make([]int64, len(r.Checks))
 	for i := range r.Checks {
-		c := &r.Checks[i]
-		units[i] = c.Units()
-		if m := x.g.settling.rules[c.Rule.Name()]; m != nil {
+		check := &r.Checks[i]
+		units[i] = check.Units()
+		if m := c.id.g.settling.rules[check.Rule.Name()]; m != nil {
 			what := reported{sent, true}
 			if m.header >= 0 {
-				what = x.costs[m.header]
+				what = c.reported[m.header]
 			}
 			if what.known {
 				units[i] = r.Units(m.cost(what.amount))[i]
-			} else if result = asEstimate; x.heard && x.outcome != clientGone {
-				x.unsaid(m)
+			} else {
+				unreported = m
 			}
 		}
-		if status != 0 && !x.plan.policy.Charged(c, status) {
+		if status != 0 && !c.id.plan.policy.Charged(check, status) {
 			units[i] = 0
 		}
 	}
-	return units, result
-}
-
-// unsaid logs, once, that an answer does not say its cost.
-func (x *exchange) unsaid(m *measure) {
-	if x.g.settling.told.CompareAndSwap(false, true) {
-		x.g.options.Logger.LogAttrs(x.r.Context(), slog.LevelWarn, "an answer does not say what the request has cost; the estimate stays, and further ones are only counted",
-			slog.String("rule", m.Rule), slog.String("header", m.Header), slog.String("path", x.r.URL.Path), slog.Int("status", x.w.status))
-	}
+	return units, unreported
 }

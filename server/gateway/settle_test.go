@@ -158,7 +158,7 @@ func testSettle(t *testing.T, c *http.Client) {
 		want[2] = min(want[2], hourly)
 		f.settles(t, tt.name, want)
 	}
-	if n := strings.Count(f.log.String(), "does not say what the request has cost"); n != 1 {
+	if n := strings.Count(f.log.String(), "does not report the cost of its request"); n != 1 {
 		t.Errorf("the log tells %d times of answers that do not say their cost:\n%s", n, f.log)
 	}
 	if n := f.counts.settlements[asEstimate].Load(); n != 4 {
