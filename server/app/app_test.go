@@ -289,6 +289,22 @@ func TestDrainKeepsConnections(t *testing.T) {
 	}
 }
 
+// TestStandby: connections wait on standby if counters are in memory, unless the settings forbid it.
+func TestStandby(t *testing.T) {
+	for _, forbidden := range []bool{false, true} {
+		a, err := New(t.Context(), Settings{Listen: "127.0.0.1:0", NoStandby: forbidden})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, plain := a.doors[0].server.(*http.Server); a.doors[0].name != "http" || plain != forbidden {
+			t.Errorf("forbidden %t: the server of %s is %T", forbidden, a.doors[0].name, a.doors[0].server)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestHeaderBound holds the bound on headers against what is documented.
 func TestHeaderBound(t *testing.T) {
 	r := start(t, Settings{})

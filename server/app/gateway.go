@@ -23,18 +23,11 @@ import (
 
 // GatewaySettings make the service a gateway, which passes on the requests that its rules admit.
 type GatewaySettings struct {
-	// Listen is the address to serve on, host:port. Required.
-	Listen string
-	// Upstreams are the targets of the only upstream, such as http://127.0.0.1:9000. They are used
-	// if the file names none.
-	Upstreams []string
-	// Trust are the proxies whose word about the client's address is believed, and TrustHeader is
-	// the header in which they give it, X-Forwarded-For if empty. They are used if the file does
-	// not say it.
-	Trust       []string
-	TrustHeader string
-	// File is the gateway file. Empty means none.
-	File string
+	Upstreams   []string `name:"upstream" help:"Upstream server, if the gateway file names none: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. May be repeated; requests are spread over all." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
+	File        string   `name:"gateway" help:"Gateway file: upstreams, routes, identity, concurrency limits." placeholder:"FILE" env:"HEADGATE_GATEWAY"`
+	Listen      string   `help:"Address to listen on for requests; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8000" env:"HEADGATE_LISTEN"`
+	Trust       []string `help:"Proxy that is trusted to report the client's address, if the gateway file names none: a prefix, an address, or unix. May be repeated." placeholder:"PREFIX" env:"HEADGATE_TRUST"`
+	TrustHeader string   `name:"trust-header" help:"Header with the client's address that trusted proxies set: Forwarded, or one with a single address. Default: X-Forwarded-For." placeholder:"NAME" env:"HEADGATE_TRUST_HEADER"`
 }
 
 // GatewayFileError is the error of a gateway file with mistakes.

@@ -84,7 +84,7 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 		s.TLSConfig = a.certificates.config()
 		return tlsServer{s}, nil
 	}
-	if a.settings.Store == memoryStore {
+	if a.settings.Store == memoryStore && !a.settings.NoStandby {
 		return keepalive.New(s, httpapi.Instant), nil
 	}
 	return s, nil

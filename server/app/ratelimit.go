@@ -23,12 +23,13 @@ type RatelimitSettings struct {
 	// HealthNeedsStore has health checks fail while the store does not answer. Otherwise they fail
 	// only while the service is being shut down: who restarts what is not healthy does not bring the
 	// store back.
-	HealthNeedsStore bool
+	HealthNeedsStore bool `hidden:""`
 	// MetricsListen is an address to serve all metrics on, at the path MetricsPath, and those of
 	// envoyproxy/ratelimit under its names among them. Empty means that there are none of those.
-	MetricsListen, MetricsPath string
+	MetricsListen string `hidden:""`
+	MetricsPath   string `hidden:"" default:"/metrics"`
 	// NearLimit is the part of a limit from which on units are near it, 0 to 1, for these metrics.
-	NearLimit float64
+	NearLimit float64 `hidden:"" default:"0.8"`
 }
 
 // newHealthy makes the function that answers gRPC's health checks: that of newReady or, in the place

@@ -19,7 +19,7 @@ func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) ser
 		Token:      a.settings.RESPToken,
 		Announce:   a.settings.RESPAnnounce,
 		SideBySide: a.settings.Store != memoryStore,
-		Instant:    a.settings.Store == memoryStore,
+		Instant:    a.settings.Store == memoryStore && !a.settings.NoStandby,
 		Permits:    a.permits,
 		Version:    a.settings.Version,
 		Logger:     a.settings.Logger,

@@ -17,140 +17,93 @@ import (
 )
 
 // Settings configure the service. The zero Settings serve the sample policy with the memory store.
+// A field that has a flag of the command line is described by the flag's help. For all such fields,
+// the empty value is allowed, and means the default.
 type Settings struct {
-	// Listen is the address to serve on, host:port; port 0 takes a free one.
-	// Empty means DefaultListen.
-	Listen string
-	// GRPCListen is the address to serve gRPC on. Empty means that it is not
-	// served.
-	GRPCListen string
-	// GRPCConnectionAge is how long a gRPC connection may last, 1s or more. Then its client is told
-	// to open another one, and calls over it have GRPCConnectionGrace to end. If they are zero,
-	// connections last until the server ends, and calls may take as long as they like.
-	GRPCConnectionAge, GRPCConnectionGrace time.Duration
-	// GRPCStore lets gRPC callers bring their own rules, as they would to a Redis server; see
-	// [grpcapi.Store].
-	GRPCStore bool
-	// GRPCStoreToken is the token that those callers must send: 16 to 1024 bytes of visible ASCII.
-	// Empty means that anybody may bring rules.
-	GRPCStoreToken string
-	// RESPListen is the address to serve Redis's protocol on. Empty means that it
-	// is not served.
-	RESPListen string
-	// RESPAnnounce is the address (host:port) at which Redis clients in cluster mode are told to find
-	// the server. Empty means the one that they have reached.
-	RESPAnnounce string
-	// RESPToken is the token that callers there must give as their password: 16 to 1024 bytes of
-	// visible ASCII. Empty means that anybody may send commands.
-	RESPToken string
+	// Listen is the address to serve the HTTP API on, host:port; port 0 takes a free one. Empty means
+	// DefaultListen.
+	Listen string `kong:"-"`
 	// Gateway makes the service a gateway, which passes on the requests that its rules admit. Nil
 	// means that it is none.
-	Gateway *GatewaySettings
-	// TLSCert and TLSKey are files, in PEM form, with the server's certificate and its key, for all
-	// addresses. Empty means no TLS. They are read again when they change.
-	TLSCert, TLSKey string
-	// TLSClientCA is a file with certificate authorities. Each client must have a certificate that
-	// one of them has signed. Empty means that clients need none.
-	TLSClientCA string
-	// TLSClientName is a DNS name, an address or a URI. The certificate of each client must be for
-	// it. Empty means any. It needs TLSClientCA.
-	TLSClientName string
-	// PolicyFile is the YAML file with the rules. Empty means the sample policy.
-	PolicyFile string
-	// EnvoyConfig is a directory with a configuration of envoyproxy/ratelimit, which then is the
-	// policy, in place of PolicyFile.
-	EnvoyConfig string
+	Gateway *GatewaySettings `kong:"-"`
 	// XDS makes the service receive its policy from a management server, such as Envoy Gateway's.
 	// Nil means that it is read from files.
-	XDS *XDSSettings
+	XDS *XDSSettings `kong:"-"`
 	// Ratelimit makes the service a replacement for an installed envoyproxy/ratelimit. Nil means that
 	// it is none.
-	Ratelimit *RatelimitSettings
-	// EnvoyIndependent charges each descriptor of a request from Envoy independently, as
-	// envoyproxy/ratelimit does, and not all or none.
-	EnvoyIndependent bool
-	// Candidate is a policy file that is tried beside the one in force: every decision is compared
-	// with what the candidate would decide. With EnvoyConfig, it is such a directory, too. Empty
-	// means none.
-	Candidate string
-	// Store is "memory", or the URL of a store: redis://, redis-sentinel:// or redis-cluster://
-	// (with rediss for TLS) for Redis or Valkey, postgres:// for PostgreSQL, or memcached://. See
-	// docs/redis.md, docs/postgres.md and docs/memcached.md. Empty means memory.
-	Store string
-	// StoreTimeout is the deadline of each call to a store across a network, 1ms to 1m. If zero,
-	// the store's URL gives it, or the default of 500ms applies.
-	StoreTimeout time.Duration
-	// OnStoreError is for rules without on_store_error. It says what happens to requests while such
-	// a store does not answer: "allow", "deny" or "local". Empty means deny.
-	OnStoreError string
+	Ratelimit *RatelimitSettings `kong:"-"`
+
+	EnvoyConfig         string        `help:"Directory with an envoyproxy/ratelimit configuration to use as the policy: all files ending in .yaml." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG" group:"Envoy"`
+	EnvoyIndependent    bool          `help:"Charge each descriptor of an Envoy request on its own, as envoyproxy/ratelimit does, instead of all or none." env:"HEADGATE_ENVOY_INDEPENDENT" group:"Envoy"`
+	GRPCListen          string        `name:"grpc-listen" help:"Address to serve gRPC on. Empty means no gRPC." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN" group:"gRPC"`
+	GRPCConnectionAge   time.Duration `name:"grpc-connection-age" help:"Maximum age of a gRPC connection, 1s or more. Then its client is told to reconnect, so that load balancers spread callers again. 0s means no maximum." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE" group:"gRPC"`
+	GRPCConnectionGrace time.Duration `name:"grpc-connection-grace" help:"How long calls on a connection that has reached that age may take to finish. 0s means no limit." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE" group:"gRPC"`
+	GRPCStore           bool          `name:"grpc-store" help:"Let gRPC callers send their own rules and use this server as their store: for the Go client library." env:"HEADGATE_GRPC_STORE" group:"gRPC"`
+	// GRPCStoreToken is the token that those callers must send: 16 to 1024 bytes of visible ASCII.
+	// Empty means that anybody may bring rules.
+	GRPCStoreToken string `kong:"-"`
+	RESPListen     string `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN" group:"Redis protocol"`
+	RESPAnnounce   string `name:"resp-announce" help:"Address that Redis clients in cluster mode are told to connect to. Default: the one they connected to. Needed behind a mapped port, or for a name that load balances." placeholder:"HOST:PORT" env:"HEADGATE_RESP_ANNOUNCE" group:"Redis protocol"`
+	// RESPToken is the token that callers there must give as their password: 16 to 1024 bytes of
+	// visible ASCII. Empty means that anybody may send commands.
+	RESPToken string `kong:"-"`
+
+	PolicyFile    string `name:"config" help:"Policy file. Without one, a sample policy is served." placeholder:"FILE" env:"HEADGATE_CONFIG"`
+	Candidate     string `help:"Policy file, or directory like that of --envoy-config, to compare with the current policy. Each request is also decided by it, without effect; headgate candidate shows the differences." placeholder:"FILE" env:"HEADGATE_CANDIDATE"`
+	TLSCert       string `name:"tls-cert" help:"PEM file with the server's certificate, for all addresses. It is reloaded when it changes." placeholder:"FILE" env:"HEADGATE_TLS_CERT"`
+	TLSKey        string `name:"tls-key" help:"PEM file with the certificate's private key." placeholder:"FILE" env:"HEADGATE_TLS_KEY"`
+	TLSClientCA   string `name:"tls-client-ca" help:"PEM file with certificate authorities. Each client must present a certificate signed by one of them." placeholder:"FILE" env:"HEADGATE_TLS_CLIENT_CA"`
+	TLSClientName string `name:"tls-client-name" help:"DNS name, IP address or URI that each client certificate must contain. By default, any." placeholder:"NAME" env:"HEADGATE_TLS_CLIENT_NAME"`
+
+	Store        string        `help:"Where to keep counters: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. Passwords on the command line are visible to other users of the machine: use the environment or the URL's password_file. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
+	StoreTimeout time.Duration `help:"Deadline of each call to a store across a network, 1ms to 1m; 0s means what its URL says, or 500ms. A caller with an earlier deadline does not wait longer than that." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
+	OnStoreError string        `help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this server's share of the limits (local). Default: deny, and local for the gateway." placeholder:"MODE" env:"HEADGATE_ON_STORE_ERROR"`
 	// DenyCache is for rules without deny_cache: denials by such a store are remembered, and
 	// repeated without asking it.
-	DenyCache bool
-	// Learn is how long, after the store has lost its data, this server also enforces its share of
-	// each limit, up to 1h. Zero means never.
-	Learn time.Duration
-	// MemoryMiB bounds the counters of the memory store or, with another store, those for rules
-	// that are counted locally. Zero means the memory store's own bound.
-	MemoryMiB int64
+	DenyCache bool          `kong:"-"`
+	Learn     time.Duration `help:"After the store has lost its data, also enforce this server's share of each limit for this long, up to 1h. 0s turns it off." default:"0s" env:"HEADGATE_LEARN"`
+	MemoryMiB int64         `name:"memory" help:"Memory limit for counters in this process, in MiB: those of the memory store, or of local shares. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
+	NoStandby bool          `help:"Give each connection a goroutine of its own. By default, a plaintext connection to the HTTP API or the Redis protocol has none while it waits for its next request, if counters are in memory and the system is Linux." env:"HEADGATE_NO_STANDBY"`
+
 	// HashKey is the key with which secrets in counters' keys are hashed, of 16 bytes or more. It
 	// must be the same for all servers that share counters. Empty means that secrets are hashed
 	// without a key.
-	HashKey string
+	HashKey string `kong:"-"`
 	// OldHashKey is the previous hash key, or NoHashKey, while the key is being changed on one
 	// server after the other; see [policy.OldHashKey]. Empty otherwise.
-	OldHashKey string
-	// Dialect names the headers of denials with ?status=true. Empty means
-	// x-ratelimit.
-	Dialect string
-	// AccessLog logs every request.
-	AccessLog bool
-	// DenialLog logs denials, at most one a second for each key and rule.
-	DenialLog bool
-	// DrainDelay is how long /readyz fails before the listener closes, so that load balancers can
-	// notice. Zero closes it at once.
-	DrainDelay time.Duration
-	// ShutdownTimeout is how long requests in flight may take to end after the
-	// listener has closed. Zero means DefaultShutdownTimeout.
-	ShutdownTimeout time.Duration
+	OldHashKey string `kong:"-"`
+	// AdminToken is the token that callers of POST /v1/reload must send: 16 to 1024 bytes of
+	// visible ASCII. Empty means that nobody may call it.
+	AdminToken string `kong:"-"`
+
+	Dialect string `name:"headers" help:"Rate limit headers: x-ratelimit, ratelimit-triple, draft-11 or none. They are in all answers to Envoy and of the gateway, and in denials with ?status=true. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	// NoInsight turns off the record of which keys use the rules most and which are denied; see
+	// [insight.Recorder].
+	NoInsight       bool     `kong:"-"`
+	Peers           []string `name:"peer" help:"URL of the HTTP API of another instance, to be included in the dashboard and in headgate top. All instances must have the same admin token. A host name with several addresses means an instance at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
+	Consumers       []string `name:"consumer" help:"URL of the Prometheus metrics of a Kafka or RabbitMQ consumer that uses Headgate, to be shown on the dashboard's Flow page. A host name with several addresses means a consumer at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_CONSUMER"`
+	PeerCA          string   `name:"peer-ca" help:"PEM file with the certificate authorities for peers and consumers with https:// URLs. Default: the system's." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
+	DashboardListen string   `help:"Address of the dashboard. People sign in with the admin token; without a token, the address must be a loopback address. Empty means no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
+	DashboardHosts  []string `name:"dashboard-host" help:"Host name under which browsers may open the dashboard, in addition to localhost and IP addresses. May be repeated." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
+	OTLP            string   `name:"otlp" help:"URL of an OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318/v1/traces. The environment variable OTEL_TRACES_SAMPLER selects which requests are traced." placeholder:"URL" env:"HEADGATE_OTLP"`
+	Instance        string   `help:"Name of this instance where several are shown. Default: the host name." placeholder:"NAME" env:"HEADGATE_INSTANCE"`
+	AccessLog       bool     `help:"Log every request." env:"HEADGATE_ACCESS_LOG"`
+	DenialLog       bool     `help:"Log denials, at most one line a second for each key and rule, with a count." env:"HEADGATE_DENIAL_LOG"`
+
+	DrainDelay      time.Duration `help:"At shutdown, how long /readyz fails before the listener closes, so that load balancers notice. At most 1h." default:"0s" env:"HEADGATE_DRAIN_DELAY"`
+	ShutdownTimeout time.Duration `help:"At shutdown, how long requests in flight may take to finish, up to 1h." default:"10s" env:"HEADGATE_SHUTDOWN_TIMEOUT"`
+
 	// HeapReserve is how many bytes a small heap may grow in addition before it is collected, up to
 	// MaxHeapReserve. It allows garbage to save CPU time. Zero leaves the decision to the Go
 	// runtime, as is right if GOGC or GOMEMLIMIT is set.
-	HeapReserve int
-	// AdminToken is the token that callers of POST /v1/reload must send: 16 to 1024 bytes of
-	// visible ASCII. Empty means that nobody may call it.
-	AdminToken string
-	// NoInsight turns off the record of which keys use the rules most and which are denied; see
-	// [insight.Recorder].
-	NoInsight bool
-	// Peers are the URLs of the HTTP APIs of the other instances, whose insight is merged with this
-	// instance's. If a host name has several addresses, there is an instance at each of them. All
-	// instances must have the same AdminToken.
-	Peers []string
-	// Consumers are the URLs of the metrics of programs that consume queues, which the page
-	// Flow of the dashboard shows. A host name that has several addresses stands for a
-	// program at each of them. The AdminToken is not sent to them.
-	Consumers []string
-	// PeerCA is a file, in PEM form, with the authorities that have signed the certificates of
-	// Peers and Consumers. Empty means the system's authorities. It is read once.
-	PeerCA string
-	// DashboardListen is the address of the dashboard, where people sign in with the AdminToken.
-	// Without an AdminToken, it must be a loopback address. Empty means that there is no dashboard.
-	DashboardListen string
-	// DashboardHosts are further host names by which browsers may ask for the dashboard, in
-	// addition to localhost.
-	DashboardHosts []string
-	// OTLP is the HTTP URL of an OpenTelemetry collector to which traces are sent. Empty means that
-	// there are no traces.
-	OTLP string
-	// Instance is the name of this instance, for people. Empty means the name of the host.
-	Instance string
+	HeapReserve int `kong:"-"`
 	// Version is the version of this build, for the metrics.
-	Version string
+	Version string `kong:"-"`
 	// Logger is told what operators should know. Nil means no log.
-	Logger *slog.Logger
+	Logger *slog.Logger `kong:"-"`
 	// Mistakes are mistakes that were found where the settings come from. They are reported
 	// together with all others.
-	Mistakes []string
+	Mistakes []string `kong:"-"`
 
 	// readTimeout stands in for readTimeout in tests.
 	readTimeout time.Duration
@@ -215,6 +168,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if s.OnStoreError == "" {
 		s.OnStoreError = headgate.OnErrorDeny.String()
+		if s.Gateway != nil {
+			s.OnStoreError = headgate.OnErrorLocal.String()
+		}
 	}
 	def(&s.ShutdownTimeout, DefaultShutdownTimeout)
 	def(&s.readTimeout, readTimeout)

@@ -19,24 +19,17 @@ import (
 // XDSSettings say which management server sends the configuration of envoyproxy/ratelimit, which is
 // the policy then.
 type XDSSettings struct {
-	// Server is the address, host:port. Required.
-	Server string
-	// Node is the id of this node, by which the server chooses what to send. Empty means
-	// "default", as in envoyproxy/ratelimit. Metadata are further properties of the node.
-	Node     string
-	Metadata map[string]string
+	Server     string            `help:"Address of an xDS management server, such as Envoy Gateway's, that sends an envoyproxy/ratelimit configuration to use as the policy." placeholder:"HOST:PORT" env:"HEADGATE_XDS_SERVER"`
+	Node       string            `help:"Id of this node, by which the management server selects the configuration. Default: ${default}" default:"default" env:"HEADGATE_XDS_NODE"`
+	Metadata   map[string]string `help:"Metadata of this node, as name=value; several are separated by commas." placeholder:"NAME=VALUE" mapsep:"," env:"HEADGATE_XDS_METADATA"`
+	TLS        bool              `name:"tls" help:"Use TLS to the management server." env:"HEADGATE_XDS_TLS"`
+	CA         string            `name:"ca" help:"PEM file with the certificate authorities for the management server's certificate. Default: the system's." placeholder:"FILE" env:"HEADGATE_XDS_CA"`
+	ServerName string            `help:"Name that the management server's certificate must contain. Default: the host of its address." placeholder:"NAME" env:"HEADGATE_XDS_SERVER_NAME"`
+	Cert       string            `help:"PEM file with the client certificate for the management server." placeholder:"FILE" env:"HEADGATE_XDS_CERT"`
+	Key        string            `help:"PEM file with that certificate's private key." placeholder:"FILE" env:"HEADGATE_XDS_KEY"`
+	StartEmpty bool              `help:"Start before the management server has sent a policy. Until then, nothing is limited." env:"HEADGATE_XDS_START_EMPTY"`
 	// Headers are sent to the server: a token, for instance.
-	Headers map[string]string
-	// TLS has the connection secured. CA is the file with the authorities that the server's
-	// certificate is checked with; empty means those of the host. ServerName is what the
-	// certificate must be for; empty means the host of Server. Cert and Key are the files of a
-	// certificate that is shown to the server; empty means none. All files are in PEM form,
-	// and are read when the service begins.
-	TLS                       bool
-	CA, ServerName, Cert, Key string
-	// StartEmpty has the service begin at once. Until the server sends a policy, nothing is
-	// limited.
-	StartEmpty bool
+	Headers map[string]string `kong:"-"`
 }
 
 // config is how the connection is secured; nil means that it is not.

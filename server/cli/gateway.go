@@ -10,17 +10,20 @@ import (
 
 // gatewayCommand is the command that runs the reverse proxy.
 type gatewayCommand struct {
-	Upstream    []string `help:"Upstream server: http://host:port, https://host:port, or h2c://host:port for HTTP/2 without TLS. May be repeated; requests are spread over all." placeholder:"URL" sep:"none" env:"HEADGATE_UPSTREAM"`
-	Gateway     string   `help:"Gateway file: upstreams, routes, identity, concurrency limits." placeholder:"FILE" env:"HEADGATE_GATEWAY"`
-	Listen      string   `help:"Address to listen on for requests; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8000" env:"HEADGATE_LISTEN"`
-	AdminListen string   `name:"admin-listen" help:"Address of the admin API with health, metrics and reload; keep it private. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_ADMIN_LISTEN"`
-	Trust       []string `help:"Proxy that is trusted to report the client's address: a prefix, an address, or unix. May be repeated." placeholder:"PREFIX" env:"HEADGATE_TRUST"`
-	TrustHeader string   `name:"trust-header" help:"Header with the client's address that trusted proxies set: Forwarded, or one with a single address. Default: X-Forwarded-For." placeholder:"NAME" env:"HEADGATE_TRUST_HEADER"`
+	Proxy       app.GatewaySettings `embed:""`
+	AdminListen string              `name:"admin-listen" help:"Address of the admin API with health, metrics and reload; keep it private. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_ADMIN_LISTEN"`
 
 	service `embed:"" group:"Service"`
 
-	OnStoreError string `name:"on-store-error" help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this gateway's share of the limits (local). Default: ${default}" placeholder:"MODE" default:"local" env:"HEADGATE_ON_STORE_ERROR"`
-	Headers      string `help:"Rate limit headers sent to clients: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	// The gateway has none of the flags with these names in the settings.
+	EnvoyConfig         struct{} `kong:"-"`
+	EnvoyIndependent    struct{} `kong:"-"`
+	GRPCListen          struct{} `kong:"-"`
+	GRPCConnectionAge   struct{} `kong:"-"`
+	GRPCConnectionGrace struct{} `kong:"-"`
+	GRPCStore           struct{} `kong:"-"`
+	RESPListen          struct{} `kong:"-"`
+	RESPAnnounce        struct{} `kong:"-"`
 }
 
 // Help is the detailed help.
@@ -34,11 +37,8 @@ func (gatewayCommand) Help() string {
 
 // Run serves until the call's context ends.
 func (g *gatewayCommand) Run(c *call) error {
-	settings := app.Settings{
-		Listen: g.AdminListen, OnStoreError: g.OnStoreError, Dialect: g.Headers,
-		Gateway: &app.GatewaySettings{Listen: g.Listen, Upstreams: g.Upstream, Trust: g.Trust, TrustHeader: g.TrustHeader, File: g.Gateway},
-	}
-	g.fill(c, &settings)
+	settings := g.settings(c)
+	settings.Listen, settings.Gateway = g.AdminListen, &g.Proxy
 	err := g.serve(c, settings, func(made *app.App) {
 		base := baseURL(made.Addr("gateway"), g.TLSCert != "")
 		settings.Logger.Info("passing requests on", slog.String("address", base))

@@ -41,18 +41,8 @@ func (*ratelimit) Run(c *call) error {
 
 // likeFlags are the flags of headgate serve by which headgate ratelimit asks for what others do not.
 type likeFlags struct {
-	Serve            bool    `name:"serve" hidden:""`
-	HealthNeedsStore bool    `name:"health-needs-store" hidden:""`
-	MetricsListen    string  `name:"metrics-listen" hidden:""`
-	MetricsPath      string  `name:"metrics-path" hidden:"" default:"/metrics"`
-	NearLimit        float64 `name:"near-limit" hidden:"" default:"0.8"`
-}
-
-func (f *likeFlags) settings() *app.RatelimitSettings {
-	if !f.Serve {
-		return nil
-	}
-	return &app.RatelimitSettings{HealthNeedsStore: f.HealthNeedsStore, MetricsListen: f.MetricsListen, MetricsPath: f.MetricsPath, NearLimit: f.NearLimit}
+	Serve                 bool `hidden:""`
+	app.RatelimitSettings `embed:""`
 }
 
 // environment returns the variables of the process.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/app"
@@ -16,21 +15,11 @@ import (
 type serve struct {
 	service `embed:"" group:"Service"`
 
-	EnvoyConfig    string        `name:"envoy-config" help:"Directory with an envoyproxy/ratelimit configuration to use as the policy: all files ending in .yaml." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
-	XDS            xdsFlags      `embed:"" prefix:"xds-"`
-	Like           likeFlags     `embed:"" prefix:"like-ratelimit-"`
-	EnvoyEach      bool          `name:"envoy-independent" help:"Charge each descriptor of an Envoy request on its own, as envoyproxy/ratelimit does, instead of all or none." env:"HEADGATE_ENVOY_INDEPENDENT"`
-	Listen         string        `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
-	GRPCListen     string        `name:"grpc-listen" help:"Address to serve gRPC on. Empty means no gRPC." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN"`
-	GRPCAge        time.Duration `name:"grpc-connection-age" help:"Maximum age of a gRPC connection. Then its client is told to reconnect, so that load balancers spread callers again. 0s means no maximum." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE"`
-	GRPCGrace      time.Duration `name:"grpc-connection-grace" help:"How long calls on a connection that has reached that age may take to finish. 0s means no limit." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE"`
-	GRPCStore      bool          `name:"grpc-store" help:"Let gRPC callers send their own rules and use this server as their store: for the Go client library." env:"HEADGATE_GRPC_STORE"`
-	GRPCStoreToken string        `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE"`
-	RESPListen     string        `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN"`
-	RESPAnnounce   string        `name:"resp-announce" help:"Address that Redis clients in cluster mode are told to connect to. Default: the one they connected to. Needed behind a mapped port, or for a name that load balances." placeholder:"HOST:PORT" env:"HEADGATE_RESP_ANNOUNCE"`
-	RESPTokenFile  string        `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE"`
-	OnStoreError   string        `name:"on-store-error" help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this server's share of the limits (local). Default: ${default}" placeholder:"MODE" default:"deny" env:"HEADGATE_ON_STORE_ERROR"`
-	Headers        string        `help:"Rate limit headers, of denials with ?status=true and of all answers to Envoy: x-ratelimit, ratelimit-triple, draft-11 or none. Default: ${default}" placeholder:"DIALECT" default:"x-ratelimit" env:"HEADGATE_HEADERS"`
+	Listen         string          `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	GRPCStoreToken string          `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE" group:"gRPC"`
+	RESPTokenFile  string          `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE" group:"Redis protocol"`
+	XDS            app.XDSSettings `embed:"" prefix:"xds-" group:"Envoy"`
+	Like           likeFlags       `embed:"" prefix:"like-ratelimit-"`
 }
 
 // Help is the detailed help.
@@ -44,11 +33,14 @@ func (serve) Help() string {
 
 // Run serves until the call's context ends.
 func (s *serve) Run(c *call) error {
-	settings := app.Settings{
-		Listen: s.Listen, GRPCListen: s.GRPCListen, GRPCConnectionAge: s.GRPCAge, GRPCConnectionGrace: s.GRPCGrace, GRPCStore: s.GRPCStore, RESPListen: s.RESPListen, RESPAnnounce: s.RESPAnnounce,
-		EnvoyConfig: s.EnvoyConfig, XDS: s.XDS.settings(), Ratelimit: s.Like.settings(), EnvoyIndependent: s.EnvoyEach, OnStoreError: s.OnStoreError, Dialect: s.Headers,
+	settings := s.settings(c)
+	settings.Listen = s.Listen
+	if s.XDS.Server != "" {
+		settings.XDS = &s.XDS
 	}
-	s.fill(c, &settings)
+	if s.Like.Serve {
+		settings.Ratelimit = &s.Like.RatelimitSettings
+	}
 	settings.RESPToken = c.token("RESP token", "HEADGATE_RESP_TOKEN", s.RESPTokenFile)
 	settings.GRPCStoreToken = c.token("gRPC store's token", "HEADGATE_GRPC_STORE_TOKEN", s.GRPCStoreToken)
 	err := s.serve(c, settings, func(made *app.App) {

