@@ -185,16 +185,16 @@ func (a *App) openDoors(ctx context.Context) error {
 // newDecider makes the decider that all transports ask.
 func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry *prometheus.Registry) decide.Decider {
 	if a.layers != nil {
-		registry.MustRegister(a.layers, a.nodes, memoryMetrics{a.without.local})
+		registry.MustRegister(scraped(a.layers.collect), a.nodes, ofMemory(a.without.local))
 	} else if store, ok := a.store.Store.(*memory.Store); ok {
-		registry.MustRegister(memoryMetrics{store})
+		registry.MustRegister(ofMemory(store))
 	}
 	if a.insights != nil {
-		registry.MustRegister(a.insights)
+		registry.MustRegister(scraped(a.insights.collect))
 	}
 	soft, lists := newSoftHits(registry), newListHits(registry)
 	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists}
-	registry.MustRegister(a.limits)
+	registry.MustRegister(scraped(a.limits.collect))
 	plain := &warned{logger: a.settings.Logger}
 	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry))}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
@@ -210,7 +210,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 		})
 	}})
 	if a.trial != nil {
-		registry.MustRegister(a.trial)
+		registry.MustRegister(scraped(a.trial.collect))
 		decider = decide.Observe(decider, a.trial.Hooks())
 	}
 	return decider

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/server/candidate"
@@ -51,7 +49,7 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 			// The candidate is of the same kind as the policy in force, so that both understand the
 			// same requests.
 			file: s.Candidate, envoy: s.EnvoyConfig != "", options: s.policyOptions(), logger: logger,
-			metrics: newSourceMetrics("headgate_candidate", "candidate", "candidate"), origin: origin{files: []string{s.Candidate}},
+			reloads: reloads{origin: origin{files: []string{s.Candidate}}},
 		},
 		crowded: func() uint64 { return 0 },
 		close:   func() {},
@@ -134,41 +132,18 @@ func (t *trial) report(keys bool) any {
 	return r
 }
 
-var (
-	comparedDesc = prometheus.NewDesc("headgate_candidate_compared_total",
-		"Requests that the candidate has decided as well. Outcome: both_admitted, both_denied, newly_denied, newly_admitted, undecidable (the candidate has no answer).",
-		[]string{"outcome"}, nil)
-	differencesDesc = prometheus.NewDesc("headgate_candidate_differences_total",
-		"Requests that the candidate decides otherwise, by the rule or the entry of the deny list that decides. Kind: newly_denied, newly_admitted, undecidable.",
-		[]string{"kind", "rule", "entry"}, nil)
-	notComparedDesc = prometheus.NewDesc("headgate_candidate_not_compared_total",
-		"Requests that were not compared with the candidate. Reason: dropped (too many were waiting), undecided (the service had no decision), unanswered (the candidate's store had none).",
-		[]string{"reason"}, nil)
-	waitingDesc = prometheus.NewDesc("headgate_candidate_waiting",
-		"Requests that wait to be compared with the candidate.", nil, nil)
-)
-
-// Describe is part of [prometheus.Collector].
-func (t *trial) Describe(to chan<- *prometheus.Desc) {
-	t.source.Describe(to)
-	to <- comparedDesc
-	to <- differencesDesc
-	to <- notComparedDesc
-	to <- waitingDesc
-}
-
-// Collect is part of [prometheus.Collector].
-func (t *trial) Collect(to chan<- prometheus.Metric) {
-	t.source.Collect(to)
+// collect adds the metrics of the trial and of its policy.
+func (t *trial) collect(m scrape) {
+	t.source.collect(m, "headgate_candidate", "candidate", "candidate")
 	compared, notCompared := t.Outcomes()
 	for _, c := range compared {
-		to <- prometheus.MustNewConstMetric(comparedDesc, prometheus.CounterValue, float64(c.Count), c.Outcome)
+		m.counter("headgate_candidate_compared_total", "Requests that the candidate has decided as well. Outcome: both_admitted, both_denied, newly_denied, newly_admitted, undecidable (the candidate has no answer).", c.Count, "outcome", c.Outcome)
 	}
 	for _, c := range notCompared {
-		to <- prometheus.MustNewConstMetric(notComparedDesc, prometheus.CounterValue, float64(c.Count), c.Outcome)
+		m.counter("headgate_candidate_not_compared_total", "Requests that were not compared with the candidate. Reason: dropped (too many were waiting), undecided (the service had no decision), unanswered (the candidate's store had none).", c.Count, "reason", c.Outcome)
 	}
 	for _, c := range t.Differences() {
-		to <- prometheus.MustNewConstMetric(differencesDesc, prometheus.CounterValue, float64(c.Count), c.Outcome, c.Rule, c.List)
+		m.counter("headgate_candidate_differences_total", "Requests that the candidate decides otherwise, by the rule or the entry of the deny list that decides. Kind: newly_denied, newly_admitted, undecidable.", c.Count, "kind", c.Outcome, "rule", c.Rule, "entry", c.List)
 	}
-	to <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(t.Waiting()))
+	m.gauge("headgate_candidate_waiting", "Requests that wait to be compared with the candidate.", float64(t.Waiting()))
 }

@@ -60,7 +60,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 	registry.MustRegister(g, prom.InProgress(a.keeper))
 	if s.File != "" {
 		source.gateway, a.gateway = g, source
-		registry.MustRegister(source)
+		registry.MustRegister(scraped(source.collect))
 	}
 	var config *tls.Config
 	if a.certificates != nil {

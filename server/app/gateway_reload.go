@@ -7,12 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
@@ -29,18 +25,11 @@ type gatewaySource struct {
 	settings *Settings
 	gateway  *gateway.Gateway
 	policy   *source
-	metrics  sourceMetrics
 	// reserves says that the store keeps reservations, so that costs can be settled.
 	reserves bool
 
 	active atomic.Pointer[gatewayVersion]
-	// failed says why the last reload changed nothing; nil if it succeeded.
-	failed    atomic.Pointer[failedReload]
-	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
-	counts    [len(results)]atomic.Int64
-
-	mu     sync.Mutex // Guards what follows, and has reloads follow each other.
-	origin origin
+	reloads
 }
 
 // gatewayVersion identifies the options in force.
@@ -52,8 +41,7 @@ type gatewayVersion struct {
 func newGatewaySource(s *Settings, policy *source, store headgate.Store) *gatewaySource {
 	_, reserves := store.(headgate.Ledger)
 	return &gatewaySource{
-		settings: s, policy: policy, reserves: reserves, origin: origin{files: gatewayFiles(s.Gateway)},
-		metrics: newSourceMetrics("headgate_gateway", "gateway file", "gateway file in force"),
+		settings: s, policy: policy, reserves: reserves, reloads: reloads{origin: origin{files: gatewayFiles(s.Gateway)}},
 	}
 }
 
@@ -170,19 +158,7 @@ func (s *gatewaySource) replace(o gateway.Options) error {
 
 // watch reloads the gateway file when it changes, until ctx ends.
 func (s *gatewaySource) watch(ctx context.Context, every time.Duration) {
-	watch(ctx, every, s.notice)
-}
-
-// notice is like the method of source with that name.
-func (s *gatewaySource) notice(last snapshot) snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, due := lookAgain(s.origin.files, s.origin.seen, last)
-	if due {
-		// What went wrong stands in the log.
-		_, _ = s.reloadLocked("a file has changed")
-	}
-	return now
+	s.reloads.watch(ctx, every, s.named, func(reason string) { _, _ = s.reloadLocked(reason) })
 }
 
 // detail is the text of /readyz of a service that is ready. It repeats nothing from the file,
@@ -198,25 +174,8 @@ func (s *gatewaySource) detail() string {
 	return fmt.Sprintf("the gateway file could not be taken (reload at %s); version %d stays in force, and the log says more", f.at.UTC().Format(time.RFC3339), s.active.Load().version)
 }
 
-// Describe is part of [prometheus.Collector].
-func (s *gatewaySource) Describe(to chan<- *prometheus.Desc) {
-	to <- s.metrics.reloads
-	to <- s.metrics.info
-	to <- s.metrics.succeeded
-	to <- s.metrics.failed
-}
-
-// Collect is part of [prometheus.Collector].
-func (s *gatewaySource) Collect(to chan<- prometheus.Metric) {
-	for i, name := range results {
-		to <- prometheus.MustNewConstMetric(s.metrics.reloads, prometheus.CounterValue, float64(s.counts[i].Load()), name)
-	}
+// collect adds the metrics of the gateway file; see [reloads.collect].
+func (s *gatewaySource) collect(m scrape) {
 	now := s.active.Load()
-	to <- prometheus.MustNewConstMetric(s.metrics.info, prometheus.GaugeValue, 1, strconv.FormatInt(now.version, 10), now.hash)
-	to <- prometheus.MustNewConstMetric(s.metrics.succeeded, prometheus.GaugeValue, float64(s.succeeded.Load())/1000)
-	failing := 0.0
-	if s.failed.Load() != nil {
-		failing = 1
-	}
-	to <- prometheus.MustNewConstMetric(s.metrics.failed, prometheus.GaugeValue, failing)
+	s.reloads.collect(m, "headgate_gateway", "gateway file", "gateway file in force", now.version, now.hash)
 }

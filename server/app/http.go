@@ -26,7 +26,10 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 		ConstLabels: prometheus.Labels{"version": a.settings.Version, "go": runtime.Version()},
 	})
 	build.Set(1)
-	registry.MustRegister(build, a.source, a.reserve, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(build, scraped(func(m scrape) {
+		a.source.collect(m, "headgate_policy", "policy", "policy in force")
+		m.gauge("headgate_heap_reserve_bytes", "Addresses without memory that make collections of a small heap rare; they are in go_memstats_heap_alloc_bytes too.", float64(len(a.reserve)))
+	}), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	dialect, err := httplimit.ParseDialect(a.settings.Dialect)
 	if err != nil {

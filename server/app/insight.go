@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
@@ -273,23 +271,11 @@ func (a *App) seen(decider decide.Decider, door string) decide.Decider {
 	return a.requests.door(decider, a.Policy, door, to)
 }
 
-var (
-	insightBytesDesc = prometheus.NewDesc("headgate_insight_bytes",
-		"Memory of what is known of keys, which is bounded.", nil, nil)
-	insightLeftDesc = prometheus.NewDesc("headgate_insight_left_out_total",
-		"What was left out of what is known of keys. What: decisions (of rules that there was no memory for), events (denials of a key that had one within the same second).", []string{"what"}, nil)
-)
-
-// Describe is part of [prometheus.Collector].
-func (i *insights) Describe(to chan<- *prometheus.Desc) {
-	to <- insightBytesDesc
-	to <- insightLeftDesc
-}
-
-// Collect is part of [prometheus.Collector].
-func (i *insights) Collect(to chan<- prometheus.Metric) {
+// collect adds the metrics of the insights.
+func (i *insights) collect(m scrape) {
 	bytes, left := i.Memory()
-	to <- prometheus.MustNewConstMetric(insightBytesDesc, prometheus.GaugeValue, float64(bytes))
-	to <- prometheus.MustNewConstMetric(insightLeftDesc, prometheus.CounterValue, float64(left.Decisions), "decisions")
-	to <- prometheus.MustNewConstMetric(insightLeftDesc, prometheus.CounterValue, float64(left.Events), "events")
+	const help = "What was left out of what is known of keys. What: decisions (of rules that there was no memory for), events (denials of a key that had one within the same second)."
+	m.gauge("headgate_insight_bytes", "Memory of what is known of keys, which is bounded.", float64(bytes))
+	m.counter("headgate_insight_left_out_total", help, left.Decisions, "what", "decisions")
+	m.counter("headgate_insight_left_out_total", help, left.Events, "what", "events")
 }

@@ -154,6 +154,11 @@ func TestFileChanges(t *testing.T) {
 	}
 }
 
+// lookOnce is one look at the files, as watch does it regularly.
+func (s *source) lookOnce(last snapshot) snapshot {
+	return s.notice(last, s.watched, func(reason string) { _, _, _ = s.reloadLocked(reason) })
+}
+
 // TestHalfWritten: what a look sees for the first time is not taken yet.
 func TestHalfWritten(t *testing.T) {
 	t.Parallel()
@@ -162,21 +167,21 @@ func TestHalfWritten(t *testing.T) {
 	r := start(t, Settings{PolicyFile: file, lookEvery: time.Hour})
 	s := r.source
 	write(t, file, rulesOf("2 per 1h"))
-	seen := s.notice(nil)
+	seen := s.lookOnce(nil)
 	if r.limit() != "1 per 1h, version 1" {
 		t.Errorf("the first look has put %s in force", r.limit())
 	}
 	write(t, file, rulesOf("3 per 1h"))
-	if seen = s.notice(seen); r.limit() != "1 per 1h, version 1" {
+	if seen = s.lookOnce(seen); r.limit() != "1 per 1h, version 1" {
 		t.Errorf("a look that saw another change has put %s in force", r.limit())
 	}
-	if seen = s.notice(seen); r.limit() != "3 per 1h, version 2" {
+	if seen = s.lookOnce(seen); r.limit() != "3 per 1h, version 2" {
 		t.Errorf("in force is %s when nothing has changed for a while", r.limit())
 	}
 	// A file with mistakes is told once, not at every look.
 	write(t, file, badRules)
 	for range 5 {
-		seen = s.notice(seen)
+		seen = s.lookOnce(seen)
 	}
 	if n := s.counts[failed].Load(); n != 1 {
 		t.Errorf("%d reloads have failed, want 1", n)
@@ -184,7 +189,7 @@ func TestHalfWritten(t *testing.T) {
 	// What it was before is what is in force.
 	write(t, file, rulesOf("3 per 1h"))
 	for range 5 {
-		seen = s.notice(seen)
+		seen = s.lookOnce(seen)
 	}
 	if s.failed.Load() != nil || s.counts[unchanged].Load() != 1 || r.limit() != "3 per 1h, version 2" {
 		t.Errorf("after the mistakes are gone: %s, %v", r.limit(), s.failed.Load())
@@ -565,7 +570,7 @@ func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	write(t, file, rulesOf("8 per 1m"))
-	r.source.notice(r.source.notice(nil))
+	r.source.lookOnce(r.source.lookOnce(nil))
 	if r.limit() != "8 per 1m, version 4" {
 		t.Errorf("in force is %s", r.limit())
 	}

@@ -32,37 +32,22 @@ type requests struct {
 
 func newRequests(registry *prometheus.Registry) *requests {
 	q := new(requests)
-	registry.MustRegister(q)
+	registry.MustRegister(scraped(q.collect))
 	return q
 }
 
-var (
-	requestsDesc = prometheus.NewDesc("headgate_requests_total",
-		"Requests that a door asked to have decided. Outcome: admitted, denied (by a limit), listed (denied by the deny list), error (no decision).", []string{"door", "outcome"}, nil)
-	requestDurationDesc = prometheus.NewDesc("headgate_request_duration_seconds",
-		"How long the store took for the decision on a request of a door, errors included.", []string{"door"}, nil)
-	requestsWaitingDesc = prometheus.NewDesc("headgate_requests_waiting",
-		"Requests of a door that wait for their decision.", []string{"door"}, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (q *requests) Describe(to chan<- *prometheus.Desc) {
-	to <- requestsDesc
-	to <- requestDurationDesc
-	to <- requestsWaitingDesc
-}
-
-// Collect implements [prometheus.Collector].
-func (q *requests) Collect(to chan<- prometheus.Metric) {
+// collect adds the metrics of all doors.
+func (q *requests) collect(m scrape) {
 	for i, door := range q.names {
 		outcomes, waiting := q.doors[i].Read()
 		var all tally.Kind
 		for of := range outcomes {
 			all.Add(outcomes[of])
-			to <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(outcomes[of].Calls), door, requestOutcomes[of])
+			m.counter("headgate_requests_total", "Requests that a door asked to have decided. Outcome: admitted, denied (by a limit), listed (denied by the deny list), error (no decision).", int64(outcomes[of].Calls), "door", door, "outcome", requestOutcomes[of])
 		}
-		to <- prometheus.MustNewConstHistogram(requestDurationDesc, all.Calls, all.Took.Seconds(), all.Within, door)
-		to <- prometheus.MustNewConstMetric(requestsWaitingDesc, prometheus.GaugeValue, float64(waiting), door)
+		m <- prometheus.MustNewConstHistogram(prometheus.NewDesc("headgate_request_duration_seconds", "How long the store took for the decision on a request of a door, errors included.", []string{"door"}, nil),
+			all.Calls, all.Took.Seconds(), all.Within, door)
+		m.gauge("headgate_requests_waiting", "Requests of a door that wait for their decision.", float64(waiting), "door", door)
 	}
 }
 

@@ -29,7 +29,6 @@ type source struct {
 	envoy   bool   // the file is a directory with a configuration of envoyproxy/ratelimit
 	options []policy.Option
 	logger  *slog.Logger
-	metrics sourceMetrics
 	// check returns what a transport cannot enforce of a policy, before that takes effect. It is
 	// nil if no transport asks for it, and is set before anything is reloaded.
 	check func(*policy.Set) error
@@ -43,6 +42,12 @@ type source struct {
 	active atomic.Pointer[decide.Policy]
 	// before is the policy that was in force until the last change; nil if there was none.
 	before atomic.Pointer[decide.Policy]
+	reloads
+	history history
+}
+
+// reloads is what can be read again from files, and what became of that.
+type reloads struct {
 	// failed says why the last reload changed nothing; nil if it succeeded.
 	failed    atomic.Pointer[failedReload]
 	succeeded atomic.Int64 // when a load last succeeded, in milliseconds since 1970
@@ -50,8 +55,6 @@ type source struct {
 
 	mu     sync.Mutex // Guards what follows, and has reloads follow each other.
 	origin origin
-
-	history history
 }
 
 // failedReload describes a reload that has failed.
@@ -80,7 +83,7 @@ var ErrNotReloadable = errors.New("headgate: the policy cannot be reloaded")
 func newSource(s *Settings) (*source, error) {
 	src := &source{
 		file: s.PolicyFile, options: s.policyOptions(), logger: s.Logger, asked: s.Gateway == nil && s.PolicyFile != "",
-		metrics: newSourceMetrics("headgate_policy", "policy", "policy in force"), origin: origin{files: []string{s.PolicyFile}},
+		reloads: reloads{origin: origin{files: []string{s.PolicyFile}}},
 	}
 	if s.Store != memoryStore {
 		src.onError, _ = parseOnError(s.OnStoreError) // Checked before.
@@ -125,6 +128,12 @@ func (s *source) now() decide.Policy {
 		return *p
 	}
 	return decide.Policy{}
+}
+
+// collect adds the metrics of the policy; see [reloads.collect].
+func (s *source) collect(m scrape, prefix, name, active string) {
+	now := s.now()
+	s.reloads.collect(m, prefix, name, active, now.Version, now.Hash)
 }
 
 // isRegular reports whether a file can be read more than once. It is true for a file that does not

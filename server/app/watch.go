@@ -132,13 +132,13 @@ func (o *origin) read(named func() []string, one func() (files []string, err err
 // watch reloads the policy when its files change, until ctx ends.
 func (s *source) watch(ctx context.Context, every time.Duration) {
 	if s.fixed == "" {
-		watch(ctx, every, s.notice)
+		s.reloads.watch(ctx, every, s.watched, func(reason string) { _, _, _ = s.reloadLocked(reason) })
 	}
 }
 
-// watch calls notice again and again, with what it returned the last time, until ctx
-// ends.
-func watch(ctx context.Context, every time.Duration, notice func(last snapshot) snapshot) {
+// watch calls reload, with the mutex held, when the named files are not what was loaded but what they
+// were at the last look, until ctx ends. What went wrong is for reload to log.
+func (r *reloads) watch(ctx context.Context, every time.Duration, named func() []string, reload func(reason string)) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var last snapshot
@@ -147,32 +147,21 @@ func watch(ctx context.Context, every time.Duration, notice func(last snapshot) 
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			last = notice(last)
+			last = r.notice(last, named, reload)
 		}
 	}
 }
 
-// lookAgain looks at the files. They are due to be loaded if they are not what was
-// loaded but what they were at the last look.
-func lookAgain(files []string, loaded, last snapshot) (now snapshot, due bool) {
+func (r *reloads) notice(last snapshot, named func() []string, reload func(reason string)) (now snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	known := last
 	if known == nil {
-		known = loaded
+		known = r.origin.seen
 	}
-	now = look(files, known)
-	return now, !now.same(loaded) && now.same(last)
-}
-
-// notice looks at the files, and reloads the policy if they are not what was
-// loaded but what they were at the last look, which it is given. It returns
-// what they are now.
-func (s *source) notice(last snapshot) snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, due := lookAgain(s.watched(), s.origin.seen, last)
-	if due {
-		// What went wrong is told by reloadLocked.
-		_, _, _ = s.reloadLocked("a file has changed")
+	now = look(named(), known)
+	if !now.same(r.origin.seen) && now.same(last) {
+		reload("a file has changed")
 	}
 	return now
 }
