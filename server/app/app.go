@@ -127,7 +127,7 @@ func New(ctx context.Context, settings Settings) (*App, error) {
 	}
 	a.source.warn()
 	if a.trial != nil {
-		a.trial.tell()
+		a.trial.logCandidate()
 	}
 	return a, nil
 }

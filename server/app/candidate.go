@@ -95,8 +95,8 @@ func (t *trial) open(ctx context.Context, s *Settings, options *candidate.Option
 	return nil
 }
 
-// tell logs which candidate is compared.
-func (t *trial) tell() {
+// logCandidate logs which candidate is compared.
+func (t *trial) logCandidate() {
 	if p := t.source.now(); p.Set == nil {
 		t.source.logger.Warn("no candidate is tried until its file can be loaded", slog.String("file", t.source.file))
 	} else {

@@ -23,10 +23,10 @@ type failures struct {
 
 	failing atomic.Bool // The way of a good answer: one load.
 
-	mu    sync.Mutex // Guards what follows, which only failures touch.
-	count int64      // since the log was last told that they are over
-	told  bool       // the log knows that the store is failing
-	last  time.Time  // when it was told of a failure
+	mu     sync.Mutex // Guards what follows, which only failures touch.
+	count  int64      // since the log was last told that they are over
+	logged bool       // the log knows that the store is failing
+	last   time.Time  // when it was told of a failure
 }
 
 func newFailures(logger *slog.Logger) *failures {
@@ -67,22 +67,22 @@ func (f *failures) add(err error, took time.Duration) {
 	switch {
 	case now.Sub(f.last) < f.every:
 		return
-	case f.told:
+	case f.logged:
 		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
 	case f.candidate:
 		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
 	default:
 		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
 	}
-	f.told, f.last = true, now
+	f.logged, f.last = true, now
 }
 
 func (f *failures) over() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.failing.CompareAndSwap(true, false) || !f.told {
+	if !f.failing.CompareAndSwap(true, false) || !f.logged {
 		return
 	}
 	f.logger.Info("the store answers again", slog.Int64("failed", f.count))
-	f.told, f.count = false, 0
+	f.logged, f.count = false, 0
 }

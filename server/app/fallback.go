@@ -111,7 +111,7 @@ type storeLog struct {
 	// The following fields describe the present outage. Changes come one after the other.
 	began  time.Time
 	before fallback.Stats
-	told   time.Time // When it was last told that the store comes and goes.
+	logged time.Time // When it was last told that the store comes and goes.
 	again  int64     // How often it has gone again since then.
 	back   bool      // It was told that the store answers again.
 }
@@ -124,12 +124,12 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 	case was.State == is.State:
 	case is.State == fallback.Open && was.State == fallback.HalfOpen:
 		l.again++
-		if now := time.Now(); now.Sub(l.told) >= flapsEvery {
+		if now := time.Now(); now.Sub(l.logged) >= flapsEvery {
 			l.logger.Error("the store has stopped answering again", slog.Any("error", is.Cause), slog.Int64("times", l.again))
-			l.told, l.again = now, 0
+			l.logged, l.again = now, 0
 		}
 	case is.State == fallback.Open:
-		l.began, l.before, l.told, l.again, l.back = time.Now(), is, time.Time{}, 0, false
+		l.began, l.before, l.logged, l.again, l.back = time.Now(), is, time.Time{}, 0, false
 		allow, deny, local := modes(l.rules(), l.otherwise)
 		l.logger.Error("the store does not answer; rules do what on_store_error says", slog.Any("error", is.Cause),
 			slog.Int("rules_that_allow", allow), slog.Int("rules_that_deny", deny), slog.Int("rules_that_count_locally", local), slog.Int64("nodes", is.Nodes))

@@ -71,7 +71,7 @@ type late struct {
 	opening sync.WaitGroup
 	opened  atomic.Pointer[counter]
 	why     atomic.Pointer[error] // of the last attempt
-	told    time.Time             // when the log was
+	logged  time.Time             // when the log was
 }
 
 // open tries until the store is open or the context ends.
@@ -92,8 +92,8 @@ func (l *late) open(ctx context.Context, open func(context.Context) (closer, err
 // failed notes why an attempt failed, and tells the log now and then.
 func (l *late) failed(err error) {
 	l.why.Store(&err)
-	if time.Since(l.told) >= lateEvery {
-		l.told = time.Now()
+	if time.Since(l.logged) >= lateEvery {
+		l.logged = time.Now()
 		l.logger.Error("the store cannot be opened yet; the service goes on trying, and is not ready", slog.Any("error", err))
 	}
 }

@@ -268,12 +268,12 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 		s.logger.Info("the policy file holds what is in force", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
 		return now, unchanged, nil
 	}
-	s.tellChange(before, reason)
+	s.logChange(before, reason)
 	return now, changed, nil
 }
 
-// tellChange logs that another policy is in force.
-func (s *source) tellChange(before decide.Policy, reason string) {
+// logChange logs that another policy is in force.
+func (s *source) logChange(before decide.Policy, reason string) {
 	now := s.now()
 	s.counts[changed].Add(1)
 	if before.Set != nil {
@@ -292,11 +292,11 @@ func (s *source) fail(reason string, err error) {
 	if now := s.now(); now.Set != nil {
 		s.history.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail})
 	}
-	s.tell(reason, err)
+	s.logFailure(reason, err)
 }
 
-// tell logs every mistake.
-func (s *source) tell(reason string, err error) {
+// logFailure logs every mistake.
+func (s *source) logFailure(reason string, err error) {
 	because, kept := slog.String("because", reason), s.now()
 	var file *config.Error
 	if !errors.As(err, &file) {

@@ -158,7 +158,7 @@ func (s *source) receive(version, hash string, domains []nested.Domain) error {
 	if before.Set == nil {
 		return nil
 	}
-	s.tellChange(before, because)
+	s.logChange(before, because)
 	return nil
 }
 

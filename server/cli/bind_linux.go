@@ -12,9 +12,9 @@ func bind(child *exec.Cmd, group bool) {
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: group, Pdeathsig: syscall.SIGTERM}
 }
 
-// tell sends a signal to the command. If group is true, it also sends it to the processes that the
+// signalChild sends a signal to the command. If group is true, it also sends it to the processes that the
 // command has started. If the command has ended, it does nothing.
-func tell(child *exec.Cmd, s os.Signal, group bool) {
+func signalChild(child *exec.Cmd, s os.Signal, group bool) {
 	if number, ok := s.(syscall.Signal); ok && group {
 		_ = syscall.Kill(-child.Process.Pid, number)
 		return

@@ -10,5 +10,5 @@ import (
 // bind does nothing, because not every system offers what it does on Linux.
 func bind(*exec.Cmd, bool) {}
 
-// tell sends a signal to the command. If the command has ended, it does nothing.
-func tell(child *exec.Cmd, s os.Signal, _ bool) { _ = child.Process.Signal(s) }
+// signalChild sends a signal to the command. If the command has ended, it does nothing.
+func signalChild(child *exec.Cmd, s os.Signal, _ bool) { _ = child.Process.Signal(s) }

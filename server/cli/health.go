@@ -50,11 +50,11 @@ func (h *health) Run(c *call) error {
 	}
 	switch status {
 	case http.StatusOK:
-		var said struct{ Status, Detail string }
-		if json.Unmarshal(text, &said) != nil || said.Status == "" {
+		var answer struct{ Status, Detail string }
+		if json.Unmarshal(text, &answer) != nil || answer.Status == "" {
 			return notHeadgate(u, status)
 		}
-		fmt.Fprintln(c.stdout, strings.Join(slices.DeleteFunc([]string{said.Status, said.Detail}, func(s string) bool { return s == "" }), ": "))
+		fmt.Fprintln(c.stdout, strings.Join(slices.DeleteFunc([]string{answer.Status, answer.Detail}, func(s string) bool { return s == "" }), ": "))
 		return nil
 	case http.StatusServiceUnavailable:
 		return &failure{code: CodeNo, text: fmt.Sprintf("the server at %s cannot decide", u.Host), hint: "its log says why"}

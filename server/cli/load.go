@@ -98,7 +98,7 @@ func (k *loadRequest) Run(c *call) error {
 		Remote: k.Remote, Insecure: k.Insecure, PID: int(k.PID),
 	}
 	view := newLoadView(c.stderr, k.Quiet)
-	o.Progress, o.Every = view.tell, view.every
+	o.Progress, o.Every = view.show, view.every
 	client, err := load.New(c.ctx, o)
 	if err != nil {
 		return k.failure(err)

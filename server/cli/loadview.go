@@ -33,8 +33,8 @@ func newLoadView(w io.Writer, quiet bool) *loadView {
 	return v
 }
 
-// tell shows what was measured so far.
-func (v *loadView) tell(m *load.Measurement) {
+// show shows what was measured so far.
+func (v *loadView) show(m *load.Measurement) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.terminal {

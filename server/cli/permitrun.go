@@ -150,7 +150,7 @@ func (p *permitRun) run(held context.Context, c *call, signals <-chan os.Signal)
 	case lost:
 		if !p.Foreground {
 			// Processes that the command has left behind have no permit either.
-			tell(child, syscall.SIGKILL, true)
+			signalChild(child, syscall.SIGKILL, true)
 		}
 		return CodeNo, nil
 	case err == nil:
@@ -174,14 +174,14 @@ func (p *permitRun) watch(held context.Context, c *call, child *exec.Cmd, signal
 		case <-ended:
 			return lost
 		case s := <-signals:
-			tell(child, s, !p.Foreground)
+			signalChild(child, s, !p.Foreground)
 		case <-gone:
 			gone, lost = nil, true
 			fmt.Fprintf(c.stderr, "headgate: the permit is lost, so the command is ended: %v\n", context.Cause(held))
-			tell(child, syscall.SIGTERM, !p.Foreground)
+			signalChild(child, syscall.SIGTERM, !p.Foreground)
 			kill = time.After(p.Grace)
 		case <-kill:
-			tell(child, syscall.SIGKILL, !p.Foreground)
+			signalChild(child, syscall.SIGKILL, !p.Foreground)
 		}
 	}
 }

@@ -16,7 +16,7 @@ type progress struct {
 	w        io.Writer
 	terminal bool
 	begun    time.Time
-	told     time.Time
+	shown    time.Time
 	drawn    bool
 }
 
@@ -31,7 +31,7 @@ func newProgress(w io.Writer, quiet bool) *progress {
 		w = nil
 	}
 	now := time.Now()
-	return &progress{w: w, terminal: isTerminal(w), begun: now, told: now}
+	return &progress{w: w, terminal: isTerminal(w), begun: now, shown: now}
 }
 
 // isTerminal reports whether w is a terminal.
@@ -44,17 +44,17 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// tell shows the progress of the log if it is time for an update.
-func (p *progress) tell(log *accesslog.Log, lines int64) {
+// update shows the progress of the log if it is time for an update.
+func (p *progress) update(log *accesslog.Log, lines int64) {
 	now := time.Now()
 	every := lineEvery
 	if p.terminal {
 		every = barEvery
 	}
-	if p.w == nil || now.Sub(p.told) < every {
+	if p.w == nil || now.Sub(p.shown) < every {
 		return
 	}
-	p.told = now
+	p.shown = now
 	read, all := log.Read()
 	text := progressText(now.Sub(p.begun), lines, read, all)
 	if !p.terminal {

@@ -87,7 +87,7 @@ func (l *logs) each(log *accesslog.Log, add func(*accesslog.Stretch)) error {
 		lines += int64(len(stretch.Requests))
 		add(stretch)
 		stretch.Release()
-		l.progress.tell(log, lines)
+		l.progress.update(log, lines)
 	}
 }
 

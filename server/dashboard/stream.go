@@ -184,15 +184,15 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
 	denials := r.URL.Query().Get("denials") == "true"
-	var told *sample
+	var sent *sample
 	text := []byte("retry: 3000\n\n")
 	for {
 		h.stream.mu.Lock()
 		latest, next := h.stream.latest, h.stream.next
 		h.stream.mu.Unlock()
-		if latest != nil && latest != told {
-			text = latest.append(text, denials, told)
-			told = latest
+		if latest != nil && latest != sent {
+			text = latest.append(text, denials, sent)
+			sent = latest
 		}
 		// The stream lasts longer than the server's write timeout, so each write has a deadline of its
 		// own.
@@ -219,16 +219,16 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) {
 }
 
 // append appends the events of the sample for one viewer, as many as fit. The event "lost" counts
-// the denials that do not fit, and those of samples that the viewer missed since told, because it
+// the denials that do not fit, and those of samples that the viewer missed since sent, because it
 // was slow.
-func (s *sample) append(to []byte, denials bool, told *sample) []byte {
+func (s *sample) append(to []byte, denials bool, sent *sample) []byte {
 	to = append(append(append(to, "event: tick\ndata: "...), s.tick...), "\n\n"...)
 	if !denials {
 		return to
 	}
 	lost := s.lost
-	if told != nil {
-		lost = s.seen - told.seen - int64(len(s.denials))
+	if sent != nil {
+		lost = s.seen - sent.seen - int64(len(s.denials))
 	}
 	for _, d := range s.denials {
 		if len(to)+len(d) > maxEventBytes {

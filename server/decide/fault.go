@@ -138,13 +138,13 @@ func (f Faults) Texts() []string {
 // number adds a fault if n is out of bounds. In its text, meaning follows the bounds.
 func (f *Faults) number(p Place, n, least, most int64, meaning string) {
 	if n < least || n > most {
-		f.Add(OutOfRange, p, "is %s, must be %d to %d%s", said(n), least, most, meaning)
+		f.Add(OutOfRange, p, "is %s, must be %d to %d%s", formatInt(n), least, most, meaning)
 	}
 }
 
-// said formats a number for a message. Doors that read numbers of any length clamp them to an
+// formatInt formats a number for a message. Doors that read numbers of any length clamp them to an
 // int64.
-func said(n int64) string {
+func formatInt(n int64) string {
 	switch n {
 	case math.MaxInt64:
 		return "too large"

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// told are the headers as they are written, and what they tell clients.
-var told = []Header{
+// knownHeaders are the headers that clients may get, as they are written, and their meaning.
+var knownHeaders = []Header{
 	{Name: "Retry-After", Meaning: "Only with 429: the seconds after which the request fits, if nothing else comes. Earlier it does not."},
 	{Name: "X-RateLimit-Limit", Meaning: "The most that the limit which decided grants at once."},
 	{Name: "X-RateLimit-Remaining", Meaning: "What is left of it."},
@@ -28,7 +28,7 @@ var told = []Header{
 func headers(dialect httplimit.Dialect, v *headgate.Verdict) (all []Header) {
 	h := make(http.Header)
 	httplimit.WriteHeaders(h, dialect, v)
-	for _, header := range told {
+	for _, header := range knownHeaders {
 		for name, values := range h {
 			if strings.EqualFold(name, header.Name) {
 				header.Example = values[0]

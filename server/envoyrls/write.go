@@ -27,8 +27,8 @@ func (s *Service) write(q *scratch, o *decide.Outcome) wire.Written {
 		q.status(&w, &q.parts.List[i])
 		w.End(mark)
 	}
-	told := q.told(o.Verdict)
-	httplimit.WriteHeaders(q.header, s.options.Dialect, &told)
+	shown := q.verdict(o.Verdict)
+	httplimit.WriteHeaders(q.header, s.options.Dialect, &shown)
 	notice.WriteWarning(q.header, s.options.Dialect, &o.Verdict, q.ask.Policy.Set)
 	for name := range q.header {
 		q.names = append(q.names, name)
@@ -88,11 +88,11 @@ func (q *scratch) status(w *wire.Writer, p *decide.Part) {
 	}
 }
 
-// told returns the verdict from which the headers are made. For a configuration of
+// verdict returns the verdict from which the headers are made. For a configuration of
 // envoyproxy/ratelimit, the headers say what envoyproxy/ratelimit says: they include limits of
 // zero, limits in shadow if no other limit binds, and the end of a window of which nothing was
 // used.
-func (q *scratch) told(v headgate.Verdict) headgate.Verdict {
+func (q *scratch) verdict(v headgate.Verdict) headgate.Verdict {
 	if q.ask.Policy.Nested == nil {
 		return v
 	}

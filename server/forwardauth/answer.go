@@ -48,29 +48,29 @@ func ambiguous(detail string) *httplimit.Problem {
 	return &p
 }
 
-// tellEvery is the minimum time between log entries about misconfigured proxies, because such a
+// warnEvery is the minimum time between log entries about misconfigured proxies, because such a
 // proxy makes the same mistake with every request.
-const tellEvery = 10 * time.Second
+const warnEvery = 10 * time.Second
 
-// may reports whether the log may be told again. If so, it records that it is told now.
-func may(told *atomic.Int64) bool {
-	now, last := time.Now().UnixNano(), told.Load()
-	return now-last >= int64(tellEvery) && told.CompareAndSwap(last, now)
+// due reports whether a warning may be logged again after the last one. If so, it counts as logged now.
+func due(last *atomic.Int64) bool {
+	now, then := time.Now().UnixNano(), last.Load()
+	return now-then >= int64(warnEvery) && last.CompareAndSwap(then, now)
 }
 
 // nameless logs that a request has no client's address. The request is decided nevertheless,
 // because clients on a Unix socket have no address.
 func (h *Handler) nameless(ctx context.Context, t *terms, q *question) {
-	if may(&h.nobody) {
-		h.options.Logger.LogAttrs(ctx, slog.LevelWarn, "a proxy does not tell the client's address; rules that need it do not bind such requests",
+	if due(&h.warnedNameless) {
+		h.options.Logger.LogAttrs(ctx, slog.LevelWarn, "a proxy does not send the client's address; rules that need it do not apply to such requests",
 			slog.String("from", q.from), slog.String("header", t.ip))
 	}
 }
 
-// tell logs that a proxy asks in the wrong way.
-func (h *Handler) tell(ctx context.Context, from string, problems []string) {
-	if may(&h.told) {
-		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy asks in the wrong way; its requests are not decided on",
+// logMisconfigured logs that a proxy asks in the wrong way.
+func (h *Handler) logMisconfigured(ctx context.Context, from string, problems []string) {
+	if due(&h.warned) {
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "a proxy is not configured for forward auth; its requests are not decided",
 			slog.String("at", h.at), slog.String("from", from), slog.String("problem", strings.Join(problems, "; ")))
 	}
 }
@@ -78,7 +78,7 @@ func (h *Handler) tell(ctx context.Context, from string, problems []string) {
 // misconfigured answers a proxy that asks in the wrong way. No proxy takes the status for an answer
 // about the client's request. The details are for the operator.
 func (h *Handler) misconfigured(w http.ResponseWriter, r *http.Request, problems []string) {
-	h.tell(r.Context(), r.RemoteAddr, problems)
+	h.logMisconfigured(r.Context(), r.RemoteAddr, problems)
 	p := httplimit.Problem{Title: "The proxy is not configured for forward auth", Status: http.StatusInternalServerError, Detail: strings.Join(problems, "; ")}
 	p.Write(w, r)
 }

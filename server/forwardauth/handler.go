@@ -81,10 +81,10 @@ type Handler struct {
 	plan    atomic.Pointer[plan]
 	terms   known
 	pool    sync.Pool // of *decide.Request
-	// told and nobody are when the log was last told of a misconfigured proxy, and of a request
-	// without a client's address, in Unix nanoseconds.
-	told, nobody atomic.Int64
-	unread       identity.Unread
+	// warned and warnedNameless are when a misconfigured proxy, and a request without a client's
+	// address, were last logged, in Unix nanoseconds.
+	warned, warnedNameless atomic.Int64
+	unread                 identity.Unread
 }
 
 // plan is what the handler derives from one version of the policy. It is immutable.
@@ -211,15 +211,15 @@ type byForms struct {
 }
 
 // of returns the names for what a proxy says of its application.
-func (b *byForms) of(set *policy.Set, said spelling.Forms) *routes.Names {
-	if n, ok := b.all.Load(said); ok {
+func (b *byForms) of(set *policy.Set, forms spelling.Forms) *routes.Names {
+	if n, ok := b.all.Load(forms); ok {
 		return n.(*routes.Names)
 	}
-	n, problems := routes.New(set, said)
+	n, problems := routes.New(set, forms)
 	if b.count.Load() > maxKnown {
 		return n
 	}
-	if other, there := b.all.LoadOrStore(said, n); there {
+	if other, there := b.all.LoadOrStore(forms, n); there {
 		return other.(*routes.Names)
 	}
 	b.count.Add(1)

@@ -145,7 +145,7 @@ func TestMisconfigured(t *testing.T) {
 				}
 			}
 		}
-		if n := strings.Count(log.String(), "in the wrong way"); n != 1 || len(a.ops) != 0 {
+		if n := strings.Count(log.String(), "not configured for forward auth"); n != 1 || len(a.ops) != 0 {
 			t.Errorf("%q: logged %d times, and the store was asked %d times:\n%s", tt.parameters, n, len(a.ops), log.String())
 		}
 	}
@@ -228,7 +228,7 @@ func TestWithoutAnAddress(t *testing.T) {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 		}
-		if n := strings.Count(log.String(), "does not tell the client's address"); n != tt.want || n > 0 && !strings.Contains(log.String(), "header=X-Forwarded-For") {
+		if n := strings.Count(log.String(), "does not send the client's address"); n != tt.want || n > 0 && !strings.Contains(log.String(), "header=X-Forwarded-For") {
 			t.Errorf("per %s: logged %d times:\n%s", tt.per, n, log.String())
 		}
 	}

@@ -24,9 +24,9 @@ type question struct {
 	// header has the headers that the client has sent, by their canonical names. Only those that the
 	// terms name matter.
 	header http.Header
-	// alike says why the application may take another header for one that the terms name, and
+	// lookalike says why the application may take another header for one that the terms name, and
 	// override why it may take another method than this. Both are usually "".
-	alike, override string
+	lookalike, override string
 	// client is the client's address. The zero Addr means that it is not known.
 	client netip.Addr
 	// given are the entries from Envoy's context extensions.
@@ -65,7 +65,7 @@ func (t *terms) asked(r *http.Request) question {
 
 // see looks at the name of one of the client's headers.
 func (q *question) see(t *terms, header string) {
-	q.alike = cmp.Or(q.alike, t.single.AlikeName(header))
+	q.lookalike = cmp.Or(q.lookalike, t.single.AlikeName(header))
 	q.override = cmp.Or(q.override, identity.OverriddenBy(header))
 }
 
@@ -176,7 +176,7 @@ func (t *terms) describe(q *question, plan *plan, ask *decide.Ask) (refused *htt
 	if !ok {
 		return ambiguousHost, false
 	}
-	if why := cmp.Or(q.alike, t.single.Unclear(q.header)); why != "" {
+	if why := cmp.Or(q.lookalike, t.single.Unclear(q.header)); why != "" {
 		return ambiguous(why), false
 	}
 	d := ask.Descriptor[:0]

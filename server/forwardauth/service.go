@@ -95,7 +95,7 @@ func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
 		q.from = p.Addr.String()
 	}
 	if problems != nil {
-		s.handler.tell(ctx, q.from, problems)
+		s.handler.logMisconfigured(ctx, q.from, problems)
 		return nil, status.Error(codes.InvalidArgument, strings.Join(problems, "; "))
 	}
 	o := s.handler.answer(ctx, &c.answer, withBody, t, &q, &c.ask)
@@ -150,7 +150,7 @@ func (c *checking) write(o *decide.Outcome) wire.Written {
 	w.End(mark)
 	if o != nil {
 		mark = w.Begin(fieldMetadata)
-		tell(&w, o)
+		writeMetadata(&w, o)
 		w.End(mark)
 	}
 	return w.B
@@ -176,9 +176,9 @@ func (c *checking) headers(w *wire.Writer, field protowire.Number, action uint64
 	}
 }
 
-// tell writes the metadata for access logs and other filters: what decided the request, and which
+// writeMetadata writes the metadata for access logs and other filters: what decided the request, and which
 // rules in shadow would have denied it.
-func tell(w *wire.Writer, o *decide.Outcome) {
+func writeMetadata(w *wire.Writer, o *decide.Outcome) {
 	v := &o.Verdict
 	w.BoolEntry("allowed", v.Allowed)
 	if o.Listed != nil {

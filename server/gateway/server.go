@@ -100,24 +100,24 @@ func (s *Server) end(one func(*front) error) error {
 // connection comes after that part has changed.
 type front struct {
 	net.Listener
-	of   *Server
-	told told
-	http http.Server
-	open atomic.Int64 // the number of connections, without upgraded ones
+	of      *Server
+	options httpOptions
+	http    http.Server
+	open    atomic.Int64 // the number of connections, without upgraded ones
 
 	first    net.Conn    // a connection that came before the front; only Accept uses it
 	passed   net.Conn    // the connection for the next front
 	replaced atomic.Bool // there is a next front
 }
 
-// told is what an [http.Server] has to know.
-type told struct {
+// httpOptions are those that an [http.Server] takes.
+type httpOptions struct {
 	maxHeader              int
 	header, response, idle time.Duration
 }
 
-func (o *Options) told() told {
-	return told{o.MaxHeader, o.Clients.Header, o.Clients.Response, o.Clients.Idle}
+func (o *Options) http() httpOptions {
+	return httpOptions{o.MaxHeader, o.Clients.Header, o.Clients.Response, o.Clients.Idle}
 }
 
 // newFront returns a front for first, which may be nil, and for the connections of the listener. It
@@ -128,7 +128,7 @@ func (s *Server) newFront(l net.Listener, first net.Conn) *front {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(s.config == nil)
-	f := &front{Listener: l, of: s, told: o.told(), first: first, http: http.Server{
+	f := &front{Listener: l, of: s, options: o.http(), first: first, http: http.Server{
 		TLSConfig:         s.config,
 		Protocols:         protocols,
 		ReadHeaderTimeout: o.Clients.Header,
@@ -162,9 +162,9 @@ func (f *front) serve() error {
 	return f.http.Serve(f)
 }
 
-func (f *front) outdated() bool { return f.told != f.of.g.current.Load().options.told() }
+func (f *front) outdated() bool { return f.options != f.of.g.current.Load().options.http() }
 
-var errReplaced = errors.New("gateway: the server has been told something else")
+var errReplaced = errors.New("gateway: the options of the server have changed")
 
 // Accept implements [net.Listener].
 func (f *front) Accept() (net.Conn, error) {

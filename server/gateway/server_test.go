@@ -23,7 +23,7 @@ func (f *fixture) fronts() int {
 
 // What net/http wants to be told before it serves holds for the next connection, and
 // those there are end after their next answer.
-func TestReplaceWhatAServerIsTold(t *testing.T) {
+func TestReplaceServerOptions(t *testing.T) {
 	t.Parallel()
 	one, arrived, letGo := held(t, "one")
 	o := to(one)
@@ -143,7 +143,7 @@ func TestConnectionThatIsToEnd(t *testing.T) {
 
 // Over HTTP/2 all streams of a connection end as they would have, and the next ones
 // go over another one.
-func TestReplaceWhatAServerIsToldOverHTTP2(t *testing.T) {
+func TestReplaceServerOptionsOverHTTP2(t *testing.T) {
 	t.Parallel()
 	one, arrived, letGo := held(t, "one")
 	o := to(one)
@@ -184,7 +184,7 @@ func TestReplaceWhatAServerIsToldOverHTTP2(t *testing.T) {
 
 // Over TLS, those who have not shaken hands when the server is told something else are
 // answered, and end after it; those who never do are closed with it.
-func TestReplaceWhatAServerIsToldOverTLS(t *testing.T) {
+func TestReplaceServerOptionsOverTLS(t *testing.T) {
 	t.Parallel()
 	one, _, _ := held(t, "one")
 	o := to(one)
@@ -220,7 +220,7 @@ func TestReplaceWhatAServerIsToldOverTLS(t *testing.T) {
 
 // A server that is closed while it is told something else leaves nothing behind, and
 // no connection that it has not closed.
-func TestClosedWhileItIsToldSomethingElse(t *testing.T) {
+func TestClosedWhileOptionsChange(t *testing.T) {
 	t.Parallel()
 	one, _, _ := held(t, "one")
 	for i := range 50 {

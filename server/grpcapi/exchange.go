@@ -34,15 +34,15 @@ const (
 type answerer func(ctx context.Context, request string, out []byte) ([]byte, error)
 
 // exchange is one stream of numbered requests and their answers. One goroutine receives messages,
-// and decides their requests itself or hands them to a crew. The goroutine of the handler waits for
+// and decides their requests itself or hands them to its workers. The goroutine of the handler waits for
 // it, or for a shutdown.
 type exchange struct {
-	stream grpc.ServerStream
-	answer answerer
-	held   *held
-	crew   *crew // nil: requests are decided one after another
-	in     *frame
-	out    *frame
+	stream  grpc.ServerStream
+	answer  answerer
+	held    *held
+	workers *workers // nil: requests are decided one after another
+	in      *frame
+	out     *frame
 
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -75,8 +75,8 @@ func (x *exchange) serve(ending <-chan struct{}) error {
 	x.mu.Lock()
 	x.over = true
 	x.mu.Unlock()
-	if x.crew != nil {
-		if sending := x.crew.end(); err == nil {
+	if x.workers != nil {
+		if sending := x.workers.end(); err == nil {
 			err = sending
 		}
 	}
@@ -116,7 +116,7 @@ func (x *exchange) receive() error {
 	}
 }
 
-// deal answers the requests of a message, or hands them to the crew. It returns false for more if
+// deal answers the requests of a message, or hands them to the workers. It returns false for more if
 // the stream is over.
 func (x *exchange) deal(text string) (more bool, err error) {
 	x.mu.Lock()
@@ -128,9 +128,9 @@ func (x *exchange) deal(text string) (more bool, err error) {
 		return true, err
 	}
 	defer clear(x.items)
-	if x.crew != nil {
+	if x.workers != nil {
 		for _, it := range x.items {
-			if err := x.crew.hand(it); err != nil {
+			if err := x.workers.hand(it); err != nil {
 				return false, err
 			}
 		}

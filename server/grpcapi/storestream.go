@@ -26,7 +26,7 @@ func (s *Store) TakeStream(stream grpc.BidiStreamingServer[headgatev1.TakeStream
 		held:   &s.held,
 	}
 	if s.options.SideBySide {
-		x.crew = newCrew(x, s.permits, &s.buffers)
+		x.workers = newWorkers(x, s.permits, &s.buffers)
 	}
 	return x.serve(s.options.Ending)
 }

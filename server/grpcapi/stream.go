@@ -23,7 +23,7 @@ func (s *Service) CheckStream(stream grpc.BidiStreamingServer[headgatev1.CheckSt
 		held:   &s.held,
 	}
 	if s.options.SideBySide {
-		x.crew = newCrew(x, s.permits, &s.buffers)
+		x.workers = newWorkers(x, s.permits, &s.buffers)
 	}
 	return x.serve(s.options.Ending)
 }

@@ -75,7 +75,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 	if conditions, ok := p.Set.KeyMatch(rule.Name, key.Raw); ok {
 		out.Match = config.MatchText(conditions)
 	}
-	for _, one := range alike(p, rule) {
+	for _, one := range rulesByEntries(p, rule) {
 		counts := h.counts(one.Name, key.Raw)
 		tier := q.values.Get("tier")
 		if of := counts.tier(); of != "" {
@@ -101,8 +101,8 @@ func (h *Handler) key(q *query) (any, *failure) {
 	return out, nil
 }
 
-// alike returns the rule, and other rules that count by the same entries.
-func alike(p decide.Policy, rule *policy.Rule) []*policy.Rule {
+// rulesByEntries returns the rule, and other rules that count by the same entries.
+func rulesByEntries(p decide.Policy, rule *policy.Rule) []*policy.Rule {
 	same := []*policy.Rule{rule}
 	entries := func(r *policy.Rule) (names []string) {
 		for i := range r.Per {

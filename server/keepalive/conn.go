@@ -14,22 +14,22 @@ const (
 	first = 1
 	// again is how many plain requests net/http answers on a connection that has left standby before
 	// it returns there, because the reason for leaving may recur. If the connection leaves again
-	// before as many requests were answered on standby, the number doubles, up to mostOwed. This
+	// before as many requests were answered on standby, the number doubles, up to maxPenalty. This
 	// happens with clients that send the head and the body of each request in two writes.
-	again    = 64
-	mostOwed = 1 << 16
+	again      = 64
+	maxPenalty = 1 << 16
 )
 
 // conn is a client's connection. It is with net/http, on standby, or held by the server on its way
 // between them. Only one goroutine at a time uses it.
 type conn struct {
-	server *Server
-	remote string
-	owed   int    // plain requests for net/http to answer before it goes on standby
-	owing  int    // the value to which owe has set owed last
-	done   int    // requests answered on standby since owe was called last
-	rest   []byte // bytes that arrived on standby, for net/http to read first
-	last   bool   // The connection is closed after the current answer.
+	server      *Server
+	remote      string
+	penalty     int    // plain requests for net/http to answer before it goes on standby
+	lastPenalty int    // the value to which penalize has set penalty last
+	done        int    // requests answered on standby since penalize was called last
+	rest        []byte // bytes that arrived on standby, for net/http to read first
+	last        bool   // The connection is closed after the current answer.
 }
 
 // Arrived implements [standby.Member]. It answers a plain request that has arrived complete, and
@@ -56,7 +56,7 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 		e.reset()
 		c.server.exchanges.Put(e)
 		c.rest = append([]byte(nil), data...)
-		c.owe()
+		c.penalize()
 		return out, false
 	}
 	c.done++
@@ -68,14 +68,14 @@ func (c *conn) Arrived(data, out []byte) (answer []byte, stay bool) {
 	return out, !c.last
 }
 
-// owe sets how many plain requests net/http answers before the connection goes on standby again.
-func (c *conn) owe() {
-	if c.done < c.owing {
-		c.owing = min(2*c.owing, mostOwed)
+// penalize sets how many plain requests net/http answers before the connection goes on standby again.
+func (c *conn) penalize() {
+	if c.done < c.lastPenalty {
+		c.lastPenalty = min(2*c.lastPenalty, maxPenalty)
 	} else {
-		c.owing = again
+		c.lastPenalty = again
 	}
-	c.owed, c.done = c.owing, 0
+	c.penalty, c.done = c.lastPenalty, 0
 }
 
 // newlines returns the number of line-break bytes at the start of data, at most 4. Like net/http,
@@ -125,7 +125,7 @@ func (c *conn) conclude(nc net.Conn, answer, rest []byte) {
 		return
 	case len(rest) == 0 && c.server.isEnded():
 	default:
-		c.owe()
+		c.penalize()
 		c.server.giveBack(nc, rest, c)
 		return
 	}

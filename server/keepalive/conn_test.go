@@ -59,15 +59,15 @@ func TestLeavesAndReturns(t *testing.T) {
 		}
 	}
 	// Who leaves often returns less often.
-	for _, owed := range []int{again, 2 * again, 4 * again} {
+	for _, penalty := range []int{again, 2 * again, 4 * again} {
 		c.asks("GET /else HTTP/1.1\r\nHost: x\r\n\r\n", "")
-		c.returns(p, owed)
+		c.returns(p, penalty)
 	}
 }
 
-// returns has net/http answer plain requests until the connection is on standby again, after owed of
+// returns has net/http answer plain requests until the connection is on standby again, after penalty of
 // them. What made it leave may have been of them.
-func (c *client) returns(p *peer, owed int) {
+func (c *client) returns(p *peer, penalty int) {
 	c.Helper()
 	before := p.standby.Load()
 	n := 0
@@ -75,7 +75,7 @@ func (c *client) returns(p *peer, owed int) {
 		c.asks(post("again"), "again")
 	}
 	// The last of them was answered on standby, and the one before by both.
-	if n -= 2; n < owed-3 || n > owed {
+	if n -= 2; n < penalty-3 || n > penalty {
 		c.Fatalf("the connection is on standby again after %d requests", n)
 	}
 }

@@ -43,7 +43,7 @@ func New(h *http.Server, instant func(path string) bool) *Server {
 	s.exchanges.New = func() any { return newExchange(h) }
 	h.Handler = http.HandlerFunc(s.serveHTTP)
 	h.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
-		c := &conn{server: s, remote: nc.RemoteAddr().String(), owed: first}
+		c := &conn{server: s, remote: nc.RemoteAddr().String(), penalty: first}
 		if back, ok := nc.(*returnedConn); ok {
 			c = back.of
 		}

@@ -13,9 +13,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !ok || s.pool == nil:
 	case !s.plain(r):
-		c.owed = max(c.owed, again)
-	case c.owed > 0:
-		c.owed--
+		c.penalty = max(c.penalty, again)
+	case c.penalty > 0:
+		c.penalty--
 	default:
 		s.settle(c, w, r)
 		return

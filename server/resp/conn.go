@@ -182,7 +182,7 @@ func (c *conn) fill() bool {
 // makeRoom moves the data that is not answered yet to the front of the buffer. It doubles a full
 // buffer, and shrinks one that was too large 16 times in a row.
 func (c *conn) makeRoom() {
-	const patience = 16
+	const shrinkAfter = 16
 	left, size := c.filled-c.read, max(len(c.buf), baseBuffer)
 	if c.filled < baseBuffer && left == 0 {
 		c.small++
@@ -192,7 +192,7 @@ func (c *conn) makeRoom() {
 	switch {
 	case c.filled == size:
 		size *= 2
-	case c.small >= patience:
+	case c.small >= shrinkAfter:
 		size = baseBuffer
 	}
 	if left > 0 {

@@ -101,12 +101,12 @@ type Server struct {
 	readied bool // standby was set, or making it has failed.
 	// standby is set once, before there are connections. If it is nil, each connection has a
 	// goroutine.
-	standby   *standby.Pool
-	listeners map[net.Listener]struct{}
-	conns     map[*conn]struct{}
-	refused   int64
-	told      time.Time // when a refusal was logged last
-	running   sync.WaitGroup
+	standby       *standby.Pool
+	listeners     map[net.Listener]struct{}
+	conns         map[*conn]struct{}
+	refused       int64
+	refusalLogged time.Time // when a refusal was logged last
+	running       sync.WaitGroup
 }
 
 // maxWorkers is the maximum number of goroutines that decide, over all connections, and maxPending
@@ -220,9 +220,9 @@ func (s *Server) begin(nc net.Conn) {
 	s.mu.Lock()
 	full := len(s.conns) >= s.options.MaxConnections
 	if s.ended || full {
-		told := full && s.refuse()
+		logged := full && s.refuse()
 		s.mu.Unlock()
-		if told {
+		if logged {
 			s.options.Logger.Warn("connections are refused", slog.Int("most", s.options.MaxConnections), slog.String("from", nc.RemoteAddr().String()))
 		}
 		c.refuse()
@@ -240,10 +240,10 @@ func (s *Server) refuse() bool {
 	const every = 10 * time.Second
 	s.refused++
 	now := time.Now()
-	if now.Sub(s.told) < every {
+	if now.Sub(s.refusalLogged) < every {
 		return false
 	}
-	s.told = now
+	s.refusalLogged = now
 	return true
 }
 

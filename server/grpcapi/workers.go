@@ -27,9 +27,9 @@ func (p permits) take() bool {
 
 func (p permits) give() { <-p }
 
-// crew decides the requests of one stream concurrently, each in a goroutine of its own. One more
+// workers decides the requests of one stream concurrently, each in a goroutine of its own. One more
 // goroutine sends the results, as many in one message as are ready.
-type crew struct {
+type workers struct {
 	x       *exchange
 	permits permits
 	buffers *sync.Pool // of *[]byte
@@ -42,14 +42,14 @@ type crew struct {
 	failed  error // the error of sending; read it only after sending has ended
 }
 
-func newCrew(x *exchange, p permits, buffers *sync.Pool) *crew {
-	c := &crew{x: x, permits: p, buffers: buffers, places: make(chan struct{}, maxSideBySide), results: make(chan *[]byte, maxSideBySide)}
+func newWorkers(x *exchange, p permits, buffers *sync.Pool) *workers {
+	c := &workers{x: x, permits: p, buffers: buffers, places: make(chan struct{}, maxSideBySide), results: make(chan *[]byte, maxSideBySide)}
 	c.sending.Go(c.send)
 	return c
 }
 
 // hand starts a goroutine that decides an item, as soon as the semaphores have room.
-func (c *crew) hand(it item) error {
+func (c *workers) hand(it item) error {
 	for _, room := range []chan struct{}{c.places, c.permits} {
 		select {
 		case room <- struct{}{}:
@@ -64,7 +64,7 @@ func (c *crew) hand(it item) error {
 
 // work decides one item. It gives its permit back before it hands on the result, because a caller
 // that does not read answers can block that.
-func (c *crew) work(it item) {
+func (c *workers) work(it item) {
 	defer c.x.caught()
 	defer func() { <-c.places }()
 	b, _ := c.buffers.Get().(*[]byte)
@@ -79,7 +79,7 @@ func (c *crew) work(it item) {
 }
 
 // send sends results until the channel is closed.
-func (c *crew) send() {
+func (c *workers) send() {
 	defer c.x.caught()
 	// After an error, results must still be received, or work would block.
 	defer func() {
@@ -104,13 +104,13 @@ func (c *crew) send() {
 }
 
 // add adds a result to the next message.
-func (c *crew) add(b *[]byte) {
+func (c *workers) add(b *[]byte) {
 	c.x.out.out = append(c.x.out.out, *b...)
 	c.keep(b)
 }
 
 // ready returns a result that is there already, or nil.
-func (c *crew) ready() *[]byte {
+func (c *workers) ready() *[]byte {
 	select {
 	case b := <-c.results: // nil when the channel is closed
 		return b
@@ -119,14 +119,14 @@ func (c *crew) ready() *[]byte {
 	}
 }
 
-func (c *crew) keep(b *[]byte) {
+func (c *workers) keep(b *[]byte) {
 	if cap(*b) <= maxAnswer {
 		c.buffers.Put(b)
 	}
 }
 
-// end waits until all items that were handed to the crew are answered and sent.
-func (c *crew) end() error {
+// end waits until all items that were handed to the workers are answered and sent.
+func (c *workers) end() error {
 	c.working.Wait()
 	close(c.results)
 	c.sending.Wait()
