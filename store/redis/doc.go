@@ -33,8 +33,8 @@
 // the limits are fully free. A token bucket takes 24 bytes in it. A sliding window takes 6 bytes
 // for each request admitted within its period, or 11 bytes when requests cost more than 8 units.
 //
-// When many decisions are in flight, those about a single check share calls; see [Combining]. Each
-// of them is decided by itself, as if it had a call of its own.
+// When many decisions are in flight, they share calls; see [Combining]. Each of them is decided by
+// itself, as if it had a call of its own.
 //
 // # Caveats
 //

@@ -62,9 +62,8 @@ func MaxPending(calls int) Option {
 // Combining sets how many calls must be waiting for an answer before decisions share script calls.
 // They do so until there are clearly fewer such calls. With 0, every decision has a call of its
 // own. No decision waits for others to come: those that come while two shared calls are in flight
-// leave with the next one. Only requests with one check share calls: those under rules of buckets,
-// or of sliding windows at a cost of up to 8, on a single server or with Sentinels. It overrides
-// the parameter combine_from of a URL.
+// leave with the next one. Requests without an id share calls, to take and to peek, on a single
+// server or with Sentinels. It overrides the parameter combine_from of a URL.
 func Combining(from int) Option {
 	return func(s *settings) { s.CombineFrom = max(int64(from), 0) }
 }
@@ -73,6 +72,18 @@ func Combining(from int) Option {
 // the Unix epoch. It is for tests and for replaying recorded traffic. Counters then expire an hour
 // later than otherwise.
 func Clock(micros func() int64) Option { return func(s *settings) { s.clock = micros } }
+
+// Observer is called after each call that a store makes for decisions and related operations. node
+// is the server that was asked, as host:port. op is the operation in one word, such as "take" (also
+// for peeks and charges), "refund" (also for settlements) or "reset". took includes all
+// redirections. A call may carry several decisions. On a cluster, node is the one that has served
+// the slot in the last few seconds; "" means that it is not known.
+//
+// The goroutine that waits for the decision calls the Observer, so it must not block.
+type Observer func(node, op string, took time.Duration, err error)
+
+// Observe sets an observer of all calls. Without one, the store does not measure times.
+func Observe(o Observer) Option { return func(s *settings) { s.observer = o } }
 
 func newSettings(options ...Option) settings {
 	set := settings{Settings: target.Settings{Prefix: DefaultPrefix, CombineFrom: DefaultCombineFrom}, timeout: DefaultTimeout}

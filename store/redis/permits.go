@@ -146,7 +146,7 @@ func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbe
 	}
 	began := time.Now()
 	got, err := guard.Call(ctx, s.guard(name), func() ([]rueidis.RedisMessage, error) {
-		return s.permits.Exec(ctx, s.client, []string{name}, args).ToArray()
+		return s.scripts.permits.Exec(ctx, s.client, []string{name}, args).ToArray()
 	})
 	if s.observing.tell != nil {
 		s.observe(slotOf(name), doing, began, err)

@@ -144,11 +144,7 @@ func (s *Store) abandon(ctx context.Context, id string) error {
 				units[i] = c.Units()
 			}
 		}
-		settle := s.settle
-		if s.clustered != nil {
-			settle = s.settleCluster
-		}
-		if _, err := settle(ctx, &r.reservation, units, nil, settleExpired); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
+		if _, err := s.settleAll(ctx, &r.reservation, units, nil, modeExpired); err != nil && !errors.Is(err, headgate.ErrNoReservation) {
 			return err
 		}
 	}

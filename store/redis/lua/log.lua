@@ -7,7 +7,7 @@
 -- names and texts, of all slots in the order of the value; mine, the places of ours in
 -- it; others, how many are neither ours nor spans; and spans. Returns the states of our
 -- slots.
-local function adopt(plan, spec)
+local function adopt(plan)
   local value, slots = plan.value, plan.slots
   local count = string.byte(value, 1)
   local names, texts, mine, ours, places = {}, {}, {}, {}, {}
@@ -25,7 +25,7 @@ local function adopt(plan, spec)
   end
   plan.others = count - #plan.spans
   for j = 1, slots do
-    local name = string.sub(spec, 8 * j - 5, 8 * j + 2)
+    local name = string.sub(plan.own, 8 * j - 7, 8 * j)
     local i = places[name]
     if not i then
       i = #names + 1

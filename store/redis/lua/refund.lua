@@ -47,7 +47,7 @@ for i = 1, checks do
   local key, spec, cost, when = KEYS[i], ARGV[4 * i - 1], tonumber(ARGV[4 * i]), tonumber(ARGV[4 * i + 1])
   local uses, more = ARGV[4 * i + 2], 0
   if cost < 0 then cost, more = 0, -cost end
-  local slots, windows = string.byte(spec, 1, 2)
+  local windows, slots = string.byte(spec, 1, 2)
   local names = 8 * slots
   local value = call('GET', key) or ''
   local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
@@ -57,25 +57,22 @@ for i = 1, checks do
   if value == '' then
     states, at = string.rep('\0', 15 * slots), 1
   elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
-    states, at = adopt(plan, spec), 1
+    states, at = adopt(plan), 1
   end
   if slots > 0 then reply[#reply + 1] = answer_states(plan, states, at) end
 
   local pos = 3 + names
   local new, any = {}, false
   for j = 1, slots do
-    local kind, capacity, num, den, period = unpack('>BI4I4I7I7', spec, pos)
+    local kind, capacity, num, den, period, mark = unpack('>BI4I4I7I7I4', spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + 23, at + 15
-    local back, reset, text, mark = cost, 0, nil, nil
-    if kind == 1 then
-      mark = mark_of(num * (period / den), num)
-      if mark and extra >= 1073741824 then
-        extra = extra - mark
-        if extra < 0 or extra >= num then extra, mark = extra + mark, nil end
-      end
+    pos, at = pos + 27, at + 15
+    local back, reset, text, plain = cost, 0, nil, mark > 0
+    if plain and extra >= 1073741824 then
+      extra = extra - mark
+      if extra < 0 or extra >= num then extra, plain = extra + mark, false end
     end
-    if kind == 1 and not mark then -- lists of different rates share it
+    if kind == 1 and not plain then -- lists of different rates share it
       local b, known = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now), 0
       if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
       refund_bucket(b, cost, when, known, capacity, now)
@@ -199,7 +196,7 @@ for i = 1, checks do
       stamp, extra, reset = 0, 0, 0
     else
       any = true
-      if mark then extra = extra + mark end
+      extra = extra + mark
     end
     new[j] = text or pack('>I7I4I4', stamp, used, extra)
     -- A lowered limit can need longer than any key may live.

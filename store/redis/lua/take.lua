@@ -1,267 +1,137 @@
--- Takes or peeks at any number of checks: all are charged or none.
+-- Takes or peeks at any number of requests, one after the other, each by itself.
 --
--- KEYS[i]      the counters of check i, of n; KEYS[n+1] to remember the request by
--- ARGV[1]      1 to take, 0 to peek, 2 to take a request that has an id
--- ARGV[2]      the time in microseconds, in tests only; else empty
--- ARGV[2i+1]   the limits of check i; see spec.go
--- ARGV[2i+2]   its cost, negative for a shadow: it has no say in whether the
---              others are admitted, and is charged with them if its limits admit
--- ARGV[2n+3]   with an id, what tells this request from others, 16 bytes, and its
---              limits from others, 8 bytes
--- ARGV[2n+4]   for how many microseconds the id is remembered
--- ARGV[2n+5]   for how many more a settlement can be repeated
--- ARGV[2n+6]   1 to remember a denial too
--- ARGV[2n+7]   what else to note
--- ARGV[2n+8]   for how many milliseconds more the note is kept, unsettled
--- Returns      status B, time I7, and for each check the slots that were read
---              (15 bytes for each) and the facts of its windows (I4 units in use,
---              I6 age of the blocking unit, I6 age of the newest). Status: 0
---              denied, 1 admitted, 2 a calendar window does not contain the time
---              (nothing was done, and nothing else is returned), 5 the id is that of
---              another request, 6 and 7 it was denied, or admitted, under other limits
---              than these, 8 its reservation has expired; nothing was done. A request
---              that is repeated is answered as it was the first time.
---
--- A value is: the number of slots B, their names 8 bytes each, their states
--- (stamp I7, used I4, extra I4), then perhaps a log. A log is: entry size B, when
--- its last span ends I7, the sum before the first entry I5, entries. An entry of 6
--- bytes is the time of one unit, modulo 2^48; one of 11 has the sum of all units
--- up to it, modulo 2^40, behind the time. A span of the log is a slot named as that of
--- a sliding window, whose period is the horizon: its stamp is when it ends, its used the
--- charges under shorter lists, its extra the largest count. Programs that know no spans
--- keep such slots until then.
+-- KEYS     the counters of each check of each request; then, of a request with an id, its note
+-- ARGV[1]  what is asked, for each request: its number of checks B, or 0 if it is as the one
+--          before but for the keys, and then nothing else; 0 to peek, 1 to take, 2 to take a
+--          request that has an id, which is then the only one, B; the length of what follows I3;
+--          and for each check
+--          1 for a shadow B (it has no say in whether the others are admitted, and is charged with
+--          them if its limits admit), its cost I4, its limits; see appendLimits in protocol.go
+-- ARGV[2]  the time in microseconds, in tests only; else empty
+-- ARGV[3]  with an id, what tells this request from others, 16 bytes, and its limits from others,
+--          8 bytes
+-- ARGV[4]  for how many microseconds the id is remembered
+-- ARGV[5]  for how many more a settlement can be repeated
+-- ARGV[6]  1 if the caller chose the id: a denial is remembered too
+-- ARGV[7]  what else to note
+-- ARGV[8]  for how many milliseconds more the note is kept, unsettled
+-- Returns  time I7, and for each request the length of what follows I3, a status B, and what
+--          checks.lua returns. Status: 0 denied, 1 admitted and charged, 2 a calendar window does not
+--          contain the time, 5 the id is that of another request, 6 and 7 it was denied, or
+--          admitted, under other limits than these, 8 its reservation has expired. With 2 to 8
+--          nothing was done, and nothing else is returned. If the server refused something to one
+--          of several requests, the length is 0. A request with an id that is repeated is answered
+--          as it was the first time.
 --
 -- A note is: its state (o open, s settled, x expired), the request 16 bytes, its
 -- limits 8 bytes, when it expires I7 and is forgotten I7, what it was settled at 16
--- bytes, the answer and that to the settlement (their length I4 before each), and
--- what else to note.
-local call, pack, unpack, sub, floor, ceil = redis.call, struct.pack, struct.unpack, string.sub, math.floor, math.ceil
-local take, now, spare = ARGV[1] == '1', ARGV[2], 0
+-- bytes (until then 1 if nobody chose the id), the answer (status B, time I7, the rest) and that to
+-- the settlement (their length I4 before each), and what else to note.
+local keys, decode, encode, floor, ceil = KEYS, struct.unpack, struct.pack, math.floor, math.ceil
+local asked, now, spare, call = ARGV[1], ARGV[2], 0, redis.call
 if now ~= '' then
   now, spare = tonumber(now), 3600000
 else
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local nowlow = now % 281474976710656
-local admitted, reply, plans = true, {}, {}
-local checks, once = #KEYS, ARGV[1] == '2'
-if once then
-  checks, take = checks - 1, true
-  local note = call('GET', KEYS[checks + 1])
-  if note and now < unpack('>I7', note, 33) then
-    local prints = ARGV[2 * checks + 3]
-    if sub(note, 2, 17) ~= sub(prints, 1, 16) then return pack('>BI7', 5, now) end
-    if now >= unpack('>I7', note, 26) then return pack('>BI7', 8, now) end
-    if sub(note, 18, 25) ~= sub(prints, 17) then return pack('>BI7', 6 + string.byte(note, 60), now) end
-    return sub(note, 60, 59 + unpack('>I4', note, 56))
-  end
-end
 
-for i = 1, checks do
-  local key, spec, cost = KEYS[i], ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2])
-  local slots, windows = string.byte(spec, 1, 2)
-  local fits, shadow = true, cost < 0
-  if shadow then cost = -cost end
-  local names = 8 * slots
-  local value = call('GETRANGE', key, '0', '1023')
-  local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
-  plans[i] = plan
-
-  -- Where our slots stand in the value. Other limits may have written it, and a log has
-  -- slots besides: then ours are looked up by name, and the others are kept.
-  local states, at = value, 2 + names
-  plan.own, plan.count, plan.log = sub(spec, 3, 2 + names), slots, 2 + 23 * slots
-  if value == '' then
-    states, at = string.rep('\0', 15 * slots), 1
-  elseif sub(value, 2, 1 + names) ~= plan.own or string.byte(value) ~= slots then
-    local kind, horizon
-    if string.byte(value) == slots + 1 then kind, horizon = unpack('>I2I6', value, 2 + names) end
-    if kind == 64 and sub(value, 2, 1 + names) == plan.own then -- as it mostly is: a span behind ours
-      local stop, short, most = unpack('>I7I4I4', value, 10 + names + 15 * slots)
-      plan.count, plan.log, at = slots + 1, 25 + 23 * slots, 10 + names
-      plan.spans[1] = {place = slots + 1, horizon = horizon, stop = stop, short = short, most = most}
-    else
-      states, at = adopt(plan, spec), 1
+local at, key, many, answers, n = 1, 1, false, nil, 0
+local from, checks, mode, cost, windows, slots
+local one, name, capacity, num, den, mark -- a single bucket, by far the most frequent kind
+local buckets_of, windows_of, all_of
+repeat
+  local count, way, l1, l2, l3, _, c1, c2, c3, c4, w, s = string.byte(asked, at, at + 11)
+  if count == 0 then
+    at = at + 1
+  else
+    checks, mode, windows, slots = count, way, w, s
+    cost = ((c1 * 256 + c2) * 256 + c3) * 256 + c4
+    from = at + 5
+    at = from + (l1 * 256 + l2) * 256 + l3
+    one = checks == 1 and mode == 1 and windows == 0 and slots == 1
+    if one then
+      name, capacity, num, den, mark = decode('>c8xI4I4I7xxxxxxxI4', asked, from + 7)
+      one = mark > 0
     end
+    if n == 0 and at <= #asked then many, call, answers = true, redis.pcall, {} end
   end
-  if windows == 0 and #value > plan.log + 11 then keepLog(plan, now) end
-  if slots > 0 then reply[#reply + 1] = answer_states(plan, states, at) end
-
-  local pos = 3 + names
-  local new, moved, penalty, blocked = {}, nil, nil, false
-  for j = 1, slots do
-    local kind, capacity, num, den, period = unpack('>BI4I4I7I7', spec, pos)
-    local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + 23, at + 15
-    local reset, back -- back: the clock has stepped back, and the counter follows
-    local mark
-    if kind == 1 then mark = mark_of(num * (period / den), num) end
-    if mark and extra >= 1073741824 then
-      extra = extra - mark
-      if extra < 0 or extra >= num then extra, mark = extra + mark, nil end
-    end
-    if kind == 1 and not mark then -- lists of different rates share it
-      local b
-      b, back = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now)
-      plan.shared = plan.shared or {}
-      local shared = {}
-      if back then shared.first, shared.moved = pack_bucket(b) end
-      if used_of(b) + cost > capacity then fits = false end
-      charge_bucket(b, cost, now)
-      shared.charged, shared.texts = pack_bucket(b)
-      reset, plan.shared[j] = busy_of(b), shared
-    elseif kind == 1 then -- a bucket
-      if used > 0 then
-        if extra >= num then extra = num - 1 end
-        local since = (now - stamp) * num - extra
-        if since < 0 then
-          stamp, extra, back = now, 0, true
-        elseif since >= den then
-          local units, rest
-          if since < 9007199254740992 then
-            units = floor(since / den)
-            rest = since - units * den
-          else
-            units, rest = refilled(now - stamp, num, den, extra)
-          end
-          if units >= used then
-            used, stamp, extra = 0, now, 0
-          else
-            local late = ceil(rest / num)
-            used, stamp, extra = used - units, now - late, late * num - rest
-          end
-        end
+  local head, body
+  if one then
+    local value = call('GET', keys[key])
+    local count, written, stamp, used, extra = 1, name, now, 0, 0
+    body = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+    if value then
+      if #value == 24 then
+        count, written, stamp, used, extra = decode('>Bc8I7I4I4', value)
+        extra, body = extra - mark, string.sub(value, 10)
       else
-        stamp, extra = now, 0
+        count = 0
       end
-      if used + cost > capacity then fits = false end
-      reset = (used + cost) * den / num
-      extra = extra + mark
-    elseif kind == 5 then -- a sliding counter
-      local start = now - now % period
-      if used == 0 and extra == 0 or now >= stamp + 2 * period then
-        stamp, used, extra = start, 0, 0
-      elseif now >= stamp + period then
-        stamp, used, extra = stamp + period, 0, used
-        if extra == 0 then stamp = start end
-      elseif now < stamp - period then
-        stamp, used, extra, back = start, math.min(used + extra, 1000000000), 0, true
-      end
-      local weight = 0
-      if extra > 0 then
-        local left, rest = period - math.max(0, now - stamp), nil
-        weight, rest = muldiv(extra, left, period)
-        if rest > 0 then weight = weight + 1 end
-      end
-      if used + weight + cost > capacity then fits = false end
-      reset = stamp + 2 * period - now
-    elseif kind == 6 then -- a penalty: den is the first block, num the longest in ms
-      local longest = longest_block(num * 1000, extra)
-      local reach = math.max(longest, period)
-      if now >= stamp + longest then
-        stamp, used, extra = 0, 0, 0
-      elseif stamp > now + reach then
-        stamp, back = now + reach, true
-      end
-      blocked = used >= capacity and now < stamp
-      penalty = {j, stamp, used, extra, capacity, den, period, num * 1000}
-      reset = stamp + longest - now
-    else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
-      local stop, length = now + period, period
-      if kind == 2 then
-        stop = now - now % period + period
-      elseif kind == 4 then
-        if now < den or now >= period then return pack('>BI7', 2, now) end
-        stop, length = period, num * 1000000
-      end
-      if now >= stamp then
-        stamp, used = stop, 0
-      elseif now < stamp - 2 * length then
-        stamp, back = stop, true
-      end
-      if used + cost > capacity then fits = false end
-      reset = stamp - now
     end
-    local shared = plan.shared and plan.shared[j]
-    if back then
-      moved = moved or {}
-      moved[j] = shared and shared.first or pack('>I7I4I4', stamp, used, extra)
-    end
-    if shared then
-      new[j] = shared.charged
-    else
-      if kind ~= 6 then used = used + cost end
-      new[j] = pack('>I7I4I4', stamp, used, extra)
-    end
-    -- A lowered limit can need longer than any key may live.
-    if reset > plan.ttl then plan.ttl = math.min(reset, 1e16) end
-  end
-  plan.states = table.concat(new)
-  at = at - 15 * slots
-  if windows > 0 then
-    if not look(plan, spec, pos, nowlow, now, reply) then fits = false end
-    if slots > 0 then plan.held = sub(states, at, at + 15 * slots - 1) end
-  end
-  if penalty and take and not fits and not blocked then
-    local j, stamp, used, extra = penalty[1], penalty[2], penalty[3], penalty[4]
-    local most, block, period, longest = penalty[5], penalty[6], penalty[7], penalty[8]
-    if now >= stamp then stamp, used = now + period, 0 end
-    used = used + 1
-    local blocks = extra % 64
-    extra = blocks + 64 * math.max(floor(extra / 64), ceil(longest / 1000000))
-    if used >= most then
-      used, stamp = most, now + math.min(block * 2 ^ blocks, longest)
-      if blocks < 32 then extra = extra + 1 end
-    end
-    moved = moved or {}
-    moved[j] = pack('>I7I4I4', stamp, used, extra)
-    plan.punished = true
-    plan.ttl = math.max(plan.ttl, stamp + longest_block(longest, extra) - now)
-  end
-  if blocked then fits = false end
-  if moved then
-    for j = 1, slots do new[j] = moved[j] or sub(states, at + 15 * j - 15, at + 15 * j - 1) end
-    plan.moved = table.concat(new)
-  end
-  plan.fits = fits
-  if not fits and not shadow then admitted = false end
-end
-
-for i = 1, #plans do
-  local plan = plans[i]
-  local charge = take and admitted and plan.fits
-  for j, shared in pairs(plan.shared or {}) do
-    local texts = shared.moved
-    if charge then texts = shared.texts end
-    if texts then place_kin(plan, j, texts) end
-  end
-  if charge and plan.windows > 0 then
-    add(plan, nowlow, now, spare)
-  elseif charge or plan.moved or plan.stepped then
-    if not charge then plan.states = plan.moved or plan.held or '' end
-    if plan.windows > 0 and not plan.stepped and not plan.moves and plan.expires > 0 then
-      -- The log stays as it is.
-      update(plan, '', now, spare)
-    elseif plan.windows > 0 and plan.n > 0 then
-      -- Only what was forgotten by the newest entry may go: a clock that steps back may
-      -- find the rest inside again. Without a step of the log's own, nothing goes.
-      local first = 1
-      if plan.stepped then first = plan.live end
-      local text = entries(plan, first)
-      if plan.stepped then text = clamp(text, plan.size, nowlow) end
-      store(plan, plan.size, (plan.base + sum(plan, first - 1)) % 1099511627776, text, now, spare)
-    else
-      put(plan, now, spare)
+    local since = (now - stamp) * num - extra
+    if written == name and count == 1 and extra >= 0 and extra < num and since >= 0 and since < 9007199254740992 then
+      if since >= den then
+        local units = floor(since / den)
+        if units >= used then
+          stamp, used, extra = now, 0, 0
+        else
+          local rest = since - units * den
+          local back = ceil(rest / num)
+          used, stamp, extra = used - units, now - back, back * num - rest
+        end
+      end
+      used = used + cost
+      if used > capacity then
+        head = '\0\0\16\0'
+      else
+        head = '\0\0\16\1'
+        -- A number that the server writes out costs it more.
+        local lasts = string.format('%d', ceil(used * den / num / 1000) + 1 + spare)
+        if call('SET', keys[key], encode('>Bc8I7I4I4', 1, name, stamp, used, extra + mark), 'PX', lasts).err then
+          head, body = '\0\0\0', ''
+        end
+      end
     end
   end
-end
-local answer = pack('>BI7', admitted and 1 or 0, now) .. table.concat(reply)
-if once and (admitted or ARGV[2 * checks + 6] == '1') then
-  local expires = now + ARGV[2 * checks + 4]
-  local forgotten = expires
-  if admitted then forgotten = expires + ARGV[2 * checks + 5] end
-  call('SET', KEYS[checks + 1], 'o' .. ARGV[2 * checks + 3] .. pack('>I7I7', expires, forgotten) .. string.rep('\0', 16)
-    .. pack('>I4', #answer) .. answer .. '\0\0\0\0' .. ARGV[2 * checks + 7], 'PX', ceil((forgotten - now) / 1000) + ARGV[2 * checks + 8] + spare)
-end
-return answer
+  if not head then
+    -- To make a function takes time, and more with each local of this script that it uses. So each
+    -- is made when it is needed, and uses none.
+    local ok, status = true, nil
+    local one_of, number
+    if checks > 1 or mode ~= 1 then
+      -- Only all_of decides it.
+    elseif windows == 0 then
+      buckets_of = buckets_of or function(key, from, slots, cost, asked, now, spare)
+        --{buckets.lua}
+      end
+      one_of, number = buckets_of, slots
+    elseif slots == 0 and cost <= 8 then
+      windows_of = windows_of or function(key, from, windows, cost, asked, now, spare)
+        --{windows.lua}
+      end
+      one_of, number = windows_of, windows
+    end
+    if one_of and many then
+      ok, status, body = pcall(one_of, keys[key], from + 5, number, cost, asked, now, spare)
+    elseif one_of then
+      status, body = one_of(keys[key], from + 5, number, cost, asked, now, spare)
+    end
+    if ok and not status then
+      all_of = all_of or function(first, from, checks, mode, asked, now, spare)
+        --{checks.lua}
+      end
+      if many then
+        ok, status, body = pcall(all_of, key, from, checks, mode, asked, now, spare)
+      else
+        status, body, now = all_of(key, from, checks, mode, asked, now, spare)
+      end
+    end
+    if not many then return encode('>I7I3B', now, 1 + #body, status) .. body end
+    if ok then head = encode('>I3B', 1 + #body, status) else head, body = '\0\0\0', '' end
+  end
+  if not many then return encode('>I7', now) .. head .. body end
+  n = n + 1
+  answers[n], key = head .. body, key + checks
+until at > #asked
+return encode('>I7', now) .. table.concat(answers)

@@ -1,0 +1,435 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/redis/internal/guard"
+	"github.com/headgate/headgate/store/redis/internal/refusal"
+)
+
+// Take implements [headgate.Store]. Every call ends at the deadline that [Timeout] sets, or at the
+// context's own deadline if that is earlier. If a context without such an earlier deadline is
+// cancelled during the call, the call goes on, because it may already have counted.
+func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := store.Validate(op, checks); err != nil {
+		return dst, err
+	}
+	ctx, cancel, err := s.deadlines.Limit(ctx)
+	if err != nil {
+		return dst, unavailable(op.String(), err)
+	}
+	defer cancel()
+	switch op {
+	case headgate.OpReset:
+		return dst, s.resetAll(ctx, checks)
+	case headgate.OpRefund, headgate.OpCharge:
+		return s.adjust(ctx, op, checks, dst)
+	}
+	if s.cluster != nil && !s.sameSlot(checks) {
+		return s.takeGroups(ctx, op, checks, s.groups(checks), dst)
+	}
+	r, err := s.ask(ctx, op, checks)
+	switch {
+	case err == nil:
+		return r.taken(op, checks, dst)
+	case isTryAgain(err) && len(checks) > 1:
+		return s.takeGroups(ctx, op, checks, oneGroup(checks).split(), dst)
+	}
+	return dst, err
+}
+
+// windowTries bounds how often a call is repeated because the store's clock has left the calendar
+// window for which the call was made. At the end of a window, one repetition is normal.
+const windowTries = 4
+
+// inWindow makes a call until it was made for the calendar windows that the server's clock is in.
+func (s *Store) inWindow(op headgate.Op, call func(near headgate.Instant) (reply, error)) (reply, error) {
+	for range windowTries {
+		r, err := call(s.likely())
+		if err != nil {
+			return r, err
+		}
+		if r.status != statusWindow {
+			return r, nil
+		}
+		s.learn(r.now)
+	}
+	return reply{}, unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
+}
+
+// likely returns the probable time on the server's clock. It is used to choose calendar windows,
+// where the script checks the choice, and to find reservations that are due, where the note has the
+// exact time.
+func (s *Store) likely() headgate.Instant {
+	if s.clock != nil {
+		return headgate.Instant(s.clock())
+	}
+	return headgate.Instant(time.Now().UnixMicro() + s.ahead.Load())
+}
+
+// learn notes the time on the server's clock.
+func (s *Store) learn(now headgate.Instant) {
+	ahead := int64(now) - time.Now().UnixMicro()
+	// Writes that change little would take the cache line from other processors.
+	if off := ahead - s.ahead.Load(); off > 1000 || off < -1000 {
+		s.ahead.Store(ahead)
+	}
+}
+
+// ask decides checks whose counters are in one slot.
+func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check) (reply, error) {
+	mode := byte(modeTake)
+	if op == headgate.OpPeek {
+		mode = modePeek
+	}
+	return s.inWindow(op, func(near headgate.Instant) (reply, error) {
+		q := s.requests.Get().(*request)
+		q.set(s.prefix, mode, checks, near)
+		r, err := s.askOne(ctx, op, q)
+		if !q.left.Load() {
+			s.requests.Put(q)
+		}
+		if err == nil {
+			s.learn(r.now)
+		}
+		return r, err
+	})
+}
+
+// askOne decides a request, in a shared call if that pays. It shares a call even while the guard is
+// unsure of the connection. That is safe, because a shared call also ends at its deadline. And with
+// calls of their own, late decisions would be even later.
+func (s *Store) askOne(ctx context.Context, op headgate.Op, q *request) (reply, error) {
+	if s.combiner.pays(s.guards.Any().Calls()) {
+		if r, err := s.combiner.decide(ctx, op, q); r.status != statusRefused {
+			return r, err
+		}
+	}
+	keys, args := s.arguments(q)
+	return s.take(ctx, op, keys, args, true)
+}
+
+// take calls take.lua for one request. alone says that the call may use the dedicated connection.
+// It must be false if a later call has to find the effect of this one, even if this one gets no
+// answer: only calls on the same connection reach the server in their order.
+func (s *Store) take(ctx context.Context, op headgate.Op, keys, args []string, alone bool) (reply, error) {
+	to := s.guard(keys[0])
+	began, waited, err := to.Enter(ctx, time.Now())
+	switch {
+	case err != nil && waited:
+		return reply{}, &overtaken{op, err}
+	case err != nil:
+		return reply{}, unavailable(op.String(), err)
+	}
+	text, err := s.run(ctx, to, began, s.scripts.take, keys, args, alone)
+	to.Leave(began, err)
+	if err != nil {
+		return reply{}, unavailable(op.String(), err)
+	}
+	all, err := parseAnswers(text)
+	if err != nil {
+		return reply{}, err
+	}
+	return all.next()
+}
+
+// guard returns the guard of the server that has a key. On a cluster, its map of the slots may be a
+// few seconds old.
+func (s *Store) guard(key string) *guard.Server {
+	if s.cluster == nil {
+		return s.guards.Any()
+	}
+	return s.placesNow().guard(slotOf(key), s.guards.Any())
+}
+
+// run calls a script, at the given time. The guard of the server must have admitted the call.
+func (s *Store) run(ctx context.Context, to *guard.Server, began time.Time, script *rueidis.Lua, keys, args []string, alone bool) (text string, err error) {
+	if s.observing.tell != nil {
+		op := headgate.OpTake
+		if script == s.scripts.refund {
+			op = headgate.OpRefund
+		}
+		defer func() { s.observe(slotOf(keys[0]), op.String(), began, err) }()
+	}
+	if alone && to.Calls() == 1 {
+		var sent bool
+		if text, sent, err = s.dedicated.call(ctx, script, keys, args); sent {
+			if err != nil {
+				to.Heard(began, err)
+			}
+			return text, err
+		}
+	}
+	if to.Unsure(began) {
+		text, err = guard.Bounded(ctx, func() (string, error) { return script.Exec(ctx, s.client, keys, args).ToString() })
+	} else {
+		text, err = script.Exec(ctx, s.client, keys, args).ToString()
+	}
+	to.Heard(began, err)
+	return text, err
+}
+
+// overtaken is the error of a decision that was not sent because more decisions came than were
+// answered in time. There can be many such errors, so the text is formatted only when it is asked
+// for.
+type overtaken struct {
+	op    headgate.Op
+	ended error // the error of the context, or guard.ErrClosed
+}
+
+// Error returns the text, which it formats at each call.
+func (e *overtaken) Error() string {
+	why := e.ended
+	if !errors.Is(why, guard.ErrClosed) {
+		why = fmt.Errorf("more ask than are answered in time; it was not sent: %w", why)
+	}
+	return unavailable(e.op.String(), why).Error()
+}
+
+// Unwrap returns [headgate.ErrUnavailable] and the error that ended the wait.
+func (e *overtaken) Unwrap() []error { return []error{headgate.ErrUnavailable, e.ended} }
+
+// unavailable wraps err with what was being done and with ErrUnavailable, and also with ErrDamaged
+// if a script could not read a value.
+func unavailable(doing string, err error) error {
+	if refusal.Damaged(err) {
+		return fmt.Errorf("%w: %w: redis: %s: %w", headgate.ErrUnavailable, headgate.ErrDamaged, doing, err)
+	}
+	return fmt.Errorf("%w: redis: %s: %w", headgate.ErrUnavailable, doing, err)
+}
+
+// Requests that are in flight at the same time share script calls, because each call has a fixed
+// cost for the server and for the connection. A request in a shared call keeps everything that it
+// would have with a call of its own: its deadline, its error and its order. It also counts as one
+// pending call. There is no timer. A request is sent at once unless two shared calls are in flight.
+// Otherwise it waits until one of them is answered, and is sent with all requests that have arrived
+// until then. If requests arrive faster than they can be answered in time, the newest are sent
+// first; see late.
+
+const (
+	// sharedCalls is how many shared calls may be in flight at a time. With two, the server works
+	// on one while the answers of the other are handed out.
+	sharedCalls = 2
+	// batchWork bounds the server's work for one call. The unit is the work for a single bucket.
+	batchWork = 128
+	// calmBatches is the number of batches after which sharing ends if too few calls were pending
+	// during all of them.
+	calmBatches = 16
+)
+
+// combiner collects requests for shared calls. While requests wait, up to sharedCalls goroutines
+// make these calls. It is safe for concurrent use.
+type combiner struct {
+	store *Store
+	from  int64 // the least number of pending calls with which sharing pays
+
+	on    atomic.Bool // requests share calls
+	unfit atomic.Bool // the server refuses shared calls
+
+	mu      sync.Mutex // guards waiting, runs, batches, peak and over
+	waiting []*request
+	runs    int   // how many goroutines make calls
+	batches int   // how many times consider was called since it last decided
+	peak    int64 // the most calls that were pending since then
+	over    bool  // no more requests may join
+
+	running sync.WaitGroup
+	ctx     context.Context // the parent of the calls' contexts
+	cancel  context.CancelFunc
+}
+
+func newCombiner(s *Store, from int64) *combiner {
+	c := &combiner{store: s, from: from}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// pays reports whether a request should share a call while the given number of calls is pending.
+func (c *combiner) pays(calls int64) bool {
+	if c == nil {
+		return false
+	}
+	if c.on.Load() {
+		return true
+	}
+	if calls+1 < c.from || c.unfit.Load() {
+		return false
+	}
+	c.on.Store(true)
+	return true
+}
+
+// decide decides a request with a shared call. It returns statusRefused if the request needs a call
+// of its own.
+func (c *combiner) decide(ctx context.Context, op headgate.Op, q *request) (reply, error) {
+	to := c.store.guards.Any()
+	if err := to.Begin(); err != nil {
+		return reply{}, unavailable(op.String(), err)
+	}
+	q.until, _ = ctx.Deadline()
+	if !c.join(q) {
+		to.End(time.Time{}, nil)
+		return reply{status: statusRefused}, nil
+	}
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		// Units that the call charges stay charged, as they would after a call of its own.
+		q.left.Store(true)
+		to.End(time.Time{}, ctx.Err())
+		return reply{}, unavailable(op.String(), ctx.Err())
+	}
+	r, err := q.reply, q.err
+	q.reply, q.err = reply{}, nil
+	to.End(time.Time{}, err)
+	if err != nil && !errors.Is(err, headgate.ErrUnavailable) {
+		err = unavailable(op.String(), err)
+	}
+	return r, err
+}
+
+// join adds a request to those that wait for the next call. It returns false after end.
+func (c *combiner) join(q *request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.waiting = append(c.waiting, q)
+	if c.runs < sharedCalls {
+		c.runs++
+		c.running.Go(c.run)
+	}
+	return true
+}
+
+// run makes shared calls while requests wait.
+func (c *combiner) run() {
+	var batch []*request
+	for {
+		// Let other goroutines run that are about to ask, so that their requests join this call.
+		runtime.Gosched()
+		if batch = c.board(batch); len(batch) == 0 {
+			return
+		}
+		c.call(batch)
+	}
+}
+
+// board takes the requests of the next call from those that wait, and returns them in the array of
+// batch. It returns an empty batch if none waits. Then the goroutine must end.
+func (c *combiner) board(batch []*request) []*request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.consider()
+	clear(batch)
+	c.waiting = slices.DeleteFunc(c.waiting, func(q *request) bool { return q.left.Load() })
+	if len(c.waiting) == 0 {
+		c.runs--
+		return batch[:0]
+	}
+	from, to, work := 0, 0, 0
+	if c.late(time.Now()) {
+		to = len(c.waiting)
+		for from = to; from > 0 && (from == to || work+c.waiting[from-1].work <= batchWork); from-- {
+			work += c.waiting[from-1].work
+		}
+	} else {
+		for ; to < len(c.waiting) && (to == 0 || work+c.waiting[to].work <= batchWork); to++ {
+			work += c.waiting[to].work
+		}
+	}
+	batch = append(batch[:0], c.waiting[from:to]...)
+	c.waiting = slices.Delete(c.waiting, from, to)
+	return batch
+}
+
+// late reports whether the request that has waited longest has less than a quarter of a call's
+// timeout left. If so, requests arrive faster than they can be answered. In their order, each of
+// them would be sent when its time is nearly over, and the server would do all of its work for
+// callers that have given up. So the newest requests are sent first, because they have enough time
+// left. Requests that are never sent are not charged.
+func (c *combiner) late(now time.Time) bool {
+	first := c.waiting[0].until
+	return !first.IsZero() && first.Sub(now) < c.store.deadlines.Timeout/4
+}
+
+// consider is called before each batch. Every calmBatches times, it ends sharing if the number of
+// pending calls has stayed below 3/4 of from.
+func (c *combiner) consider() {
+	c.peak = max(c.peak, c.store.guards.Any().Calls())
+	if c.batches++; c.batches < calmBatches {
+		return
+	}
+	if c.peak < c.from-c.from/4 {
+		c.on.Store(false)
+	}
+	c.batches, c.peak = 0, 0
+}
+
+// call makes the shared call for a batch and hands out the answers.
+func (c *combiner) call(batch []*request) {
+	text, err := c.exec(batch)
+	split := isCrossSlot(err)
+	var all answers
+	switch {
+	case split:
+		// The server is a node of a cluster, or a proxy in front of one. Nothing was charged.
+		c.unfit.Store(true)
+		c.on.Store(false)
+	case err == nil:
+		all, err = parseAnswers(text)
+	}
+	for _, q := range batch {
+		switch {
+		case split:
+			q.reply.status = statusRefused
+		case err != nil:
+			q.err = err
+		default:
+			q.reply, err = all.next()
+			q.err = err
+		}
+		q.done <- struct{}{}
+	}
+}
+
+func isCrossSlot(err error) bool { return refusal.Is(err, "CROSSSLOT") }
+
+// exec makes the call. Its deadline is that of a call that begins now.
+func (c *combiner) exec(batch []*request) (string, error) {
+	shared, release, err := c.store.deadlines.Limit(c.ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	end, _ := shared.Deadline()
+	ctx, cancel := context.WithDeadline(c.ctx, end)
+	defer cancel()
+	keys, args := c.store.arguments(batch...)
+	return c.store.run(ctx, c.store.guards.Any(), time.Now(), c.store.scripts.take, keys, args, false)
+}
+
+// end cancels the calls in flight, and waits until the goroutines that make them have ended. Later
+// requests cannot join.
+func (c *combiner) end() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.cancel()
+	c.running.Wait()
+}

@@ -1,0 +1,135 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/redis/internal/guard"
+)
+
+// TestOvertaken: the error says what happened, and is what callers look for.
+func TestOvertaken(t *testing.T) {
+	for ended, want := range map[error]string{
+		context.DeadlineExceeded: "headgate: store unavailable: redis: take: more ask than are answered in time; it was not sent: context deadline exceeded",
+		guard.ErrClosed:          "headgate: store unavailable: redis: take: the store is closed",
+	} {
+		err := error(&overtaken{headgate.OpTake, ended})
+		if !errors.Is(err, headgate.ErrUnavailable) || !errors.Is(err, ended) || err.Error() != want {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// TestCombinerConsiders: sharing begins when many are in flight, goes on while there
+// are nearly as many, and ends when there have been few for some calls.
+func TestCombinerConsiders(t *testing.T) {
+	s := &Store{guards: guard.New(guard.Options{Most: 1 << 10})}
+	c := newCombiner(s, 32)
+	defer c.end()
+	if c.pays(30) {
+		t.Error("31 in flight share calls")
+	}
+	if !c.pays(31) || !c.pays(0) {
+		t.Error("32 in flight do not share calls, or not for long")
+	}
+	calls := func(n int64) {
+		one := s.guards.Any()
+		for one.Calls() > n {
+			one.End(time.Now(), nil)
+		}
+		for one.Calls() < n {
+			if err := one.Begin(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range calmBatches {
+			c.consider()
+		}
+	}
+	if calls(24); !c.pays(0) {
+		t.Error("24 in flight have stopped sharing")
+	}
+	if calls(23); c.pays(0) {
+		t.Error("23 in flight go on sharing")
+	}
+	var none *combiner
+	if none.pays(1 << 20) {
+		t.Error("where there is no sharing, it pays")
+	}
+}
+
+// TestBoard: requests leave in their order, no more at a time than the server may work at,
+// and without those whom nobody waits for.
+func TestBoard(t *testing.T) {
+	c := newCombiner(&Store{guards: guard.New(guard.Options{Most: 1 << 10})}, 1)
+	defer c.end()
+	var want []*request
+	for i := range 600 {
+		s := &request{work: 1 + i%5, done: make(chan struct{}, 1)}
+		if i%7 == 0 {
+			s.left.Store(true)
+		} else {
+			want = append(want, s)
+		}
+		c.waiting = append(c.waiting, s)
+	}
+	c.runs = 1
+	var batch []*request
+	for calls := 0; ; calls++ {
+		if batch = c.board(batch); len(batch) == 0 {
+			if len(want) != 0 || len(c.waiting) != 0 || c.runs != 0 {
+				t.Errorf("%d requests were left behind, %d wait, %d goroutines make calls", len(want), len(c.waiting), c.runs)
+			}
+			if calls < 600*3*6/7/batchWork {
+				t.Errorf("there were only %d calls", calls)
+			}
+			return
+		}
+		work := 0
+		for i, s := range batch {
+			if work += s.work; i >= len(want) || s != want[i] {
+				t.Fatalf("call %d: request %d is not the one whose turn it is", calls, i)
+			}
+		}
+		if work > batchWork {
+			t.Errorf("call %d has %d of work", calls, work)
+		}
+		want = want[len(batch):]
+	}
+}
+
+// TestBoardWhenLate: while all can be answered in time they leave in their order. When the
+// first has little time left, the last leave first, among themselves in their order, and
+// those who are gone leave no trace.
+func TestBoardWhenLate(t *testing.T) {
+	store := &Store{guards: guard.New(guard.Options{Most: 1 << 10})}
+	store.deadlines.Timeout = time.Minute
+	for _, late := range []bool{false, true} {
+		c := newCombiner(store, 1)
+		defer c.end()
+		first := time.Now().Add(time.Hour)
+		if late {
+			first = time.Now().Add(store.deadlines.Timeout / 8)
+		}
+		var all []*request
+		for i := range 3 * batchWork {
+			s := &request{work: 1, until: first.Add(time.Duration(i) * time.Minute), done: make(chan struct{}, 1)}
+			s.left.Store(i%3 == 1)
+			all = append(all, s)
+		}
+		c.waiting, c.runs = append([]*request(nil), all...), 1
+		want := slices.DeleteFunc(all, func(s *request) bool { return s.left.Load() })
+		got := c.board(nil)
+		rest := want[batchWork:]
+		if want = want[:batchWork]; late {
+			want, rest = rest, want
+		}
+		if !slices.Equal(got, want) || !slices.Equal(c.waiting, rest) {
+			t.Errorf("late %t: %d requests leave and %d wait, want %d and %d, or they are others", late, len(got), len(c.waiting), len(want), len(rest))
+		}
+	}
+}
