@@ -104,15 +104,17 @@ type Ledger interface {
 	// nothing.
 	Reserve(ctx context.Context, terms Terms, checks []Check, dst []Decision) (Reservation, []Decision, error)
 
-	// Recall finds a reservation by its ID, settled or not, until it expires.
+	// Recall finds a reservation by its ID, settled or not, until it expires. If the store made up
+	// the id, it finds a settled reservation only for ten seconds.
 	Recall(ctx context.Context, id string) (Reservation, error)
 
 	// Settle makes the units of each check of the reservation those that are
 	// given, 0 to MaxCount: what was estimated too much is given back as a refund
 	// is, and what is missing is charged whether it fits or not. It appends the
 	// state of each limit to dst. All zeros cancel the reservation. Settling
-	// again with the same units changes nothing and gets the same answer; a store
-	// whose memory is full may instead have forgotten a settled reservation whose
-	// id it made up, and then returns ErrNoReservation.
+	// again with the same units changes nothing and gets the same answer, until a
+	// minute after the reservation has expired or, if the store made up the id, until
+	// ten seconds after it was settled. Then there is ErrNoReservation. A store whose
+	// memory is full may forget settled reservations whose id it made up before that.
 	Settle(ctx context.Context, r Reservation, units []int64, dst []Decision) ([]Decision, error)
 }

@@ -17,6 +17,16 @@ type Single interface {
 	TakeSingle(ctx context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error)
 }
 
+// How long ledgers remember reservations.
+const (
+	// SettledFor is how long a reservation is remembered after it has expired, so that a settlement
+	// at the last moment can be repeated.
+	SettledFor = time.Minute
+	// RepeatFor is how long, after its settlement, a reservation is remembered whose id the store
+	// made up, so that the settlement can be repeated. Nobody but the one who settles knows the id.
+	RepeatFor = 10 * time.Second
+)
+
 // NewReservation returns the reservation that a ledger makes for an admitted request.
 // The decisions say which of its checks were charged, and when. The reservation is
 // zero if none was: all were shadows that did not fit.

@@ -117,11 +117,11 @@ func (l *Ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 
 // Reserve implements [headgate.Ledger].
 func (l *Ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	named := terms.ID != ""
-	if !named {
+	chosen := terms.ID != ""
+	if !chosen {
 		terms.ID = rand.Text()
 	}
-	return l.once(ctx, terms, checks, dst, true, named)
+	return l.once(ctx, terms, checks, dst, true, chosen)
 }
 
 // errPending is the error of an id that is free again as soon as the units of its last
@@ -130,7 +130,7 @@ var errPending = errors.New("units are to be given back first")
 
 // once takes units, as a reservation or not. The denial of a request without an id of its own
 // is not remembered: nobody can repeat the request.
-func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, named bool) (headgate.Reservation, []headgate.Decision, error) {
+func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, chosen bool) (headgate.Reservation, []headgate.Decision, error) {
 	if err := store.ValidateOnce(&terms, checks); err != nil {
 		return headgate.Reservation{}, dst, err
 	}
@@ -155,8 +155,8 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 			return err
 		}
 		told = b.take(headgate.OpTake, r, told)
-		n = newNote(&terms, reserve, r.checks, told)
-		if !n.admitted && !named {
+		n = newNote(&terms, reserve, chosen, r.checks, told)
+		if !n.admitted && !chosen {
 			return nil
 		}
 		b.write(name, n)
@@ -213,7 +213,7 @@ func (l *Ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 		switch {
 		case err != nil:
 			return err
-		case n == nil || b.now >= n.expires:
+		case n == nil || b.now >= min(n.expires, n.forgotten()):
 			return headgate.ErrNoReservation
 		}
 		if reserved, err = n.reservation(id, nil); err == nil && reserved.ID == "" {
@@ -377,6 +377,6 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 // undue leaves a note as it is, without a time at which it is due.
 func (b *batch) undue(name string) {
 	if c := &b.cells[b.places[name]]; !c.write && c.raw != nil {
-		c.write, c.value, c.expires, c.due = true, c.raw, b.now+settledFor, 0
+		c.write, c.value, c.expires, c.due = true, c.raw, b.now+headgate.Instant(store.SettledFor.Microseconds()), 0
 	}
 }

@@ -13,6 +13,7 @@ import (
 type note struct {
 	reserved bool // or taken
 	admitted bool
+	chosen   bool  // the caller gave the id
 	term     int64 // in µs
 	expires  headgate.Instant
 	at       headgate.Instant // when it was decided
@@ -43,13 +44,9 @@ type answer struct {
 	delay                  time.Duration
 }
 
-// settledFor is how long a reservation is remembered after it has expired, in µs, so that a
-// settlement that came at the last moment can be repeated.
-const settledFor = 60_000_000
-
-func newNote(terms *headgate.Terms, reserve bool, checks []headgate.Check, decisions []headgate.Decision) *note {
+func newNote(terms *headgate.Terms, reserve, chosen bool, checks []headgate.Check, decisions []headgate.Decision) *note {
 	n := &note{
-		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed,
+		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed, chosen: chosen,
 		term: terms.Term().Microseconds(), at: decisions[0].At, told: answers(decisions),
 	}
 	n.expires = n.at + headgate.Instant(n.term)
@@ -88,8 +85,13 @@ func decisions(dst []headgate.Decision, all []answer, at headgate.Instant, check
 
 // forgotten returns when the note is of no more use.
 func (n *note) forgotten() headgate.Instant {
-	if n.reserved && n.admitted {
-		return n.expires + settledFor
+	switch {
+	case !n.reserved || !n.admitted:
+		return n.expires
+	case n.chosen:
+		return n.expires + headgate.Instant(store.SettledFor.Microseconds())
+	case n.units != nil:
+		return n.settledAt + headgate.Instant(store.RepeatFor.Microseconds())
 	}
 	return n.expires
 }

@@ -15,6 +15,7 @@ const (
 	flagAdmitted
 	flagFinished
 	flagSettled
+	flagMadeUp // the store made the id up; older versions of the program set no such flag
 )
 
 func appendNote(b []byte, n *note) []byte {
@@ -30,6 +31,9 @@ func appendNote(b []byte, n *note) []byte {
 	}
 	if n.units != nil {
 		flags |= flagSettled
+	}
+	if !n.chosen {
+		flags |= flagMadeUp
 	}
 	b = append(b, version, flags)
 	b = binary.AppendVarint(b, n.term)
@@ -103,7 +107,7 @@ func readNote(b []byte) (*note, error) {
 		return nil, fmt.Errorf("it begins with version %d, and %d is known", v, version)
 	}
 	flags := r.byte()
-	n := &note{reserved: flags&flagReserved != 0, admitted: flags&flagAdmitted != 0, finished: flags&flagFinished != 0}
+	n := &note{reserved: flags&flagReserved != 0, admitted: flags&flagAdmitted != 0, finished: flags&flagFinished != 0, chosen: flags&flagMadeUp == 0}
 	n.term, n.expires, n.at = r.micros(), r.time(), r.time()
 	limits := 0
 	for range r.uint(headgate.MaxChecks) {

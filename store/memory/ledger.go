@@ -36,10 +36,9 @@ type ledger struct {
 const (
 	stripes = 64
 	// noteShare is the part of the store's memory that notes may take: a quarter.
-	noteShare = 4
-	// settledFor is how long a reservation is remembered after it has expired, so that a settlement
-	// at the last moment can be repeated.
-	settledFor = headgate.Instant(time.Minute / time.Microsecond)
+	noteShare  = 4
+	settledFor = headgate.Instant(store.SettledFor / time.Microsecond)
+	repeatFor  = headgate.Instant(store.RepeatFor / time.Microsecond)
 	never      = math.MaxInt64
 )
 
@@ -277,10 +276,12 @@ func (s *Store) Settle(_ context.Context, r headgate.Reservation, units []int64,
 	dst = s.settle(&n.reservation, units, dst)
 	n.units, n.settled = slices.Clone(units), slices.Clone(dst[before:])
 	n.event = n.expires + settledFor
-	heap.Fix(&st.queue, n.place)
 	if !n.named {
+		n.event = s.clockNow() + repeatFor
 		s.ledger.spent.add(n)
 	}
+	heap.Fix(&st.queue, n.place)
+	s.ledger.lower(n.event)
 	return dst, nil
 }
 

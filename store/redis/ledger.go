@@ -30,10 +30,6 @@ import (
 
 var _ headgate.Ledger = (*Store)(nil)
 
-// settledFor is how long a reservation is remembered after it has expired, so that a settlement at
-// the last moment can be repeated.
-const settledFor = time.Minute
-
 // keptFor is how long a reservation whose units are to be given back is kept after it has expired,
 // because there may be no running process that can give them back.
 const keptFor = 24 * time.Hour
@@ -214,7 +210,7 @@ func (s *Store) read(ctx context.Context, id string) (recalled, error) {
 	if err != nil {
 		return recalled{}, err
 	}
-	return recalled{first.open, first.now >= first.expires, store.NewReservation(id, headgate.Instant(first.expires), first.checks, decisions)}, nil
+	return recalled{first.open, first.now >= first.ended, store.NewReservation(id, headgate.Instant(first.expires), first.checks, decisions)}, nil
 }
 
 // settlement says how refund.lua changes what was charged.
@@ -362,7 +358,8 @@ func (s *Store) settleArguments(how settlement, g *group, near headgate.Instant)
 		if how.expires != 0 {
 			expires = string(appendUint56(nil, int64(how.expires)))
 		}
-		keys, args = append(keys, s.noteKey(how.id, slotOf(keys[0]))), append(args, expires, string(h.Sum(nil)[:16]))
+		repeat := strconv.FormatInt(store.RepeatFor.Microseconds(), 10)
+		keys, args = append(keys, s.noteKey(how.id, slotOf(keys[0]))), append(args, expires, string(h.Sum(nil)[:16]), repeat)
 	}
 	return keys, args
 }
@@ -413,10 +410,13 @@ type noteTerms struct {
 func (n *noteTerms) arguments(checks []headgate.Check) []string {
 	again, chosen, keep, payload := int64(0), "0", int64(0), ""
 	if n.reserve {
-		again, payload = settledFor.Microseconds(), string(appendChecks(nil, checks))
+		payload = string(appendChecks(nil, checks))
 	}
 	if n.chosen {
 		chosen = "1"
+		if n.reserve {
+			again = store.SettledFor.Microseconds()
+		}
 	}
 	if n.gives {
 		keep = keptFor.Milliseconds()
@@ -462,7 +462,7 @@ func (n *noteTerms) prints(checks []headgate.Check) string {
 // The layout of a note; see take.lua.
 const (
 	noteHead    = 59  // the offset of the answer to the request
-	noteExpires = 25  // the offset of the time of expiry
+	noteExpires = 25  // the offset of the time of expiry, which that of being forgotten follows
 	noteState   = 'o' // the first byte of a note that is open: its reservation may be settled
 )
 
@@ -471,6 +471,7 @@ type noted struct {
 	open    bool  // the reservation is not settled
 	now     int64 // the server's time, in µs since the Unix epoch
 	expires int64 // when the reservation expires
+	ended   int64 // when it is no longer found
 	answer  reply
 	checks  []headgate.Check // nil if the request was not reserved
 }
@@ -497,6 +498,7 @@ func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
 		return fail(fmt.Errorf("it has %d bytes, must have %d or more", len(text), noteHead))
 	}
 	n.open, n.expires = text[0] == noteState, readUint(text[noteExpires:], 7)
+	n.ended = min(n.expires, readUint(text[noteExpires+7:], 7))
 	answer, rest, err := cutText32(text[noteHead-4:])
 	if err != nil {
 		return fail(err)

@@ -30,14 +30,12 @@ func newBook(now func() int64) book {
 	return book{notes: map[string]*booked{}, now: now}
 }
 
-// settledFor is how long stores remember a reservation after it has expired, in µs.
-const settledFor = 60_000_000
-
 type booked struct {
 	checks      []headgate.Check
 	decisions   []headgate.Decision
 	admitted    bool
 	reserved    bool
+	chosen      bool // the caller gave the id
 	term        time.Duration
 	expires     int64
 	forgotten   int64
@@ -84,7 +82,7 @@ func (b *book) change(n *booked, units []int64, dst []headgate.Decision) []headg
 	return b.settle(n.reservation.Checks, all, dst)
 }
 
-func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve bool) (headgate.Reservation, []headgate.Decision, error) {
+func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision, reserve, chosen bool) (headgate.Reservation, []headgate.Decision, error) {
 	if n := b.notes[terms.ID]; n != nil {
 		same := slices.EqualFunc(n.checks, checks, func(x, y headgate.Check) bool {
 			return x.Rule.Name() == y.Rule.Name() && x.Key == y.Key && x.Units() == y.Units() &&
@@ -109,12 +107,14 @@ func (b *book) once(terms headgate.Terms, checks []headgate.Check, dst []headgat
 	}
 	before := len(dst)
 	dst = b.take(headgate.OpTake, checks, dst)
-	n := &booked{checks: slices.Clone(checks), decisions: slices.Clone(dst[before:]), reserved: reserve, term: terms.Term()}
+	n := &booked{checks: slices.Clone(checks), decisions: slices.Clone(dst[before:]), reserved: reserve, chosen: chosen, term: terms.Term()}
 	n.admitted = headgate.NewVerdict(n.decisions).Allowed
 	n.expires = int64(n.decisions[0].At) + terms.Term().Microseconds()
 	n.forgotten = n.expires
 	if reserve && n.admitted {
-		n.forgotten += settledFor
+		if chosen {
+			n.forgotten += store.SettledFor.Microseconds()
+		}
 		n.reservation = headgate.Reservation{ID: terms.ID, Expires: headgate.Instant(n.expires)}
 		for i, c := range checks {
 			used, fits := []int64(nil), true
@@ -160,6 +160,9 @@ func (b *book) finish(r headgate.Reservation, units []int64, dst []headgate.Deci
 	before := len(dst)
 	dst = b.change(n, units, dst)
 	n.units, n.settled = slices.Clone(units), slices.Clone(dst[before:])
+	if !n.chosen {
+		n.forgotten = b.now() + store.RepeatFor.Microseconds()
+	}
 	return dst, nil
 }
 
@@ -171,13 +174,14 @@ func (b *book) TakeOnce(_ context.Context, terms headgate.Terms, checks []headga
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.catchUp()
-	_, dst, err := b.once(terms, checks, dst, false)
+	_, dst, err := b.once(terms, checks, dst, false, true)
 	return dst, err
 }
 
 // Reserve implements [headgate.Ledger].
 func (b *book) Reserve(_ context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	if terms.ID == "" {
+	chosen := terms.ID != ""
+	if !chosen {
 		terms.ID = rand.Text()
 	}
 	if err := store.ValidateOnce(&terms, checks); err != nil {
@@ -186,7 +190,7 @@ func (b *book) Reserve(_ context.Context, terms headgate.Terms, checks []headgat
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.catchUp()
-	return b.once(terms, checks, dst, true)
+	return b.once(terms, checks, dst, true, chosen)
 }
 
 // Recall implements [headgate.Ledger].

@@ -2,12 +2,14 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 )
 
 // LiveChange is a change of a rule's limits while they are in use: what a client
@@ -267,6 +269,45 @@ func settledAtOnce(t *testing.T, mk Maker) {
 		s.want(headgate.OpPeek, a, "k", 1, true, left)
 		s.want(headgate.OpPeek, b, "k", 1, true, 2*left-1000)
 	}
+}
+
+// settledIsForgotten: a settlement can be repeated for ten seconds, or for longer if the caller gave
+// the id, and then there is no such reservation.
+func settledIsForgotten(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	l := ledgerOf(s)
+	ctx := context.Background()
+	checks := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Sliding(1000, 24*time.Hour)), Key: "k", Cost: 10}}
+	var both []headgate.Reservation
+	for _, id := range []string{"", "chosen"} {
+		r, _, err := l.Reserve(ctx, headgate.Terms{ID: id, For: time.Hour}, checks, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, r)
+	}
+	s.wait(30 * time.Minute) // the ten seconds begin with the settlement
+	for round, step := range []struct {
+		wait   time.Duration
+		wanted [2]error
+	}{
+		{0, [2]error{}},
+		{store.RepeatFor - time.Second, [2]error{}},
+		{2 * time.Second, [2]error{headgate.ErrNoReservation, nil}},
+		{30*time.Minute + store.SettledFor - store.RepeatFor - 2*time.Second, [2]error{headgate.ErrNoReservation, nil}},
+		{2 * time.Second, [2]error{headgate.ErrNoReservation, headgate.ErrNoReservation}},
+	} {
+		s.wait(step.wait)
+		for i, r := range both {
+			if _, err := l.Settle(ctx, r, []int64{3}, nil); !errors.Is(err, step.wanted[i]) {
+				t.Errorf("step %d, reservation %q: got %v, want %v", round, r.ID, err, step.wanted[i])
+			}
+			if _, err := l.Recall(ctx, r.ID); round < 3 && !errors.Is(err, step.wanted[i]) {
+				t.Errorf("step %d, reservation %q is found or not: got %v, want %v", round, r.ID, err, step.wanted[i])
+			}
+		}
+	}
+	s.want(headgate.OpPeek, checks[0].Rule, "k", 1, true, 994)
 }
 
 // refilledIsNotGivenBack: what a bucket has refilled since it was charged is there

@@ -59,6 +59,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"penalties count the denials of their rule", penaltyOfOthers},
 		{"a request with an id is charged once", onceAtOnce},
 		{"a reservation is settled once", settledAtOnce},
+		{"a settled reservation is forgotten", settledIsForgotten},
 		{"what was refilled is not given back", refilledIsNotGivenBack},
 		{"invalid requests", invalidRequests},
 		{"keys of any kind", keysOfAnyKind},
@@ -84,7 +85,7 @@ func takesSeveral(name string) bool {
 	switch name {
 	case "all checks admit or none is charged", "shadows count and never deny", "refund of several checks",
 		"reset forgets one key of one rule", "retry after is exact for several limits", "penalties count the denials of their rule",
-		"a request with an id is charged once", "a reservation is settled once", "what was refilled is not given back",
+		"a request with an id is charged once", "a reservation is settled once", "a settled reservation is forgotten", "what was refilled is not given back",
 		"the largest request", "decisions are appended", "goroutines with several checks":
 		return true
 	}

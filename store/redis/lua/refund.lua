@@ -13,6 +13,7 @@
 -- ARGV[4n+3]   of a reservation: when it expires I7, lest it be another one by that
 --              id; empty to settle any
 -- ARGV[4n+4]   what tells this settlement from others, 16 bytes
+-- ARGV[4n+5]   for how many microseconds a settlement can be repeated if nobody chose the id
 -- Returns      as take.lua does: slots as they were read, facts of windows as
 --              they are after the refund. Besides, status 5: it was settled
 --              otherwise; 8: there is no such reservation, or not any more.
@@ -310,9 +311,11 @@ elseif settling then
   if ARGV[1] == '2' then state = 'x' end
   local skip = unpack('>I4', note, 56)
   local other = unpack('>I4', note, 60 + skip)
-  -- It was kept longer in case nobody settled it.
-  call('SET', KEYS[checks + 1], state .. sub(note, 2, 39) .. ARGV[4 * checks + 4] .. sub(note, 56, 59 + skip)
+  -- An open note is kept longer in case nobody settles it.
+  local forgotten = unpack('>I7', note, 33)
+  if string.byte(note, 40) == 1 then forgotten = now + ARGV[4 * checks + 5] end
+  call('SET', KEYS[checks + 1], state .. sub(note, 2, 32) .. pack('>I7', forgotten) .. ARGV[4 * checks + 4] .. sub(note, 56, 59 + skip)
     .. pack('>I4', #answer) .. answer .. sub(note, 64 + skip + other),
-    'PX', math.max(1, ceil((unpack('>I7', note, 33) - now) / 1000)) + spare)
+    'PX', math.max(1, ceil((forgotten - now) / 1000)) + spare)
 end
 return answer
