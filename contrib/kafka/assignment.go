@@ -26,8 +26,8 @@ func (c *Consumer) assigned(_ context.Context, _ *kgo.Client, added map[string][
 	if len(added) == 0 {
 		return
 	}
-	c.lock()
-	defer c.unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	for topic, numbers := range added {
 		tier := -1
 		if i, ok := c.tiers[topic]; ok {
@@ -38,15 +38,15 @@ func (c *Consumer) assigned(_ context.Context, _ *kgo.Client, added map[string][
 		}
 	}
 	if h := c.config.Hooks.Assigned; h != nil {
-		c.tell(func() { h(added) })
+		c.engine.Tell(func() { h(added) })
 	}
 }
 
 // begins is called by the client with the offsets at which it begins. The lag counts from there
 // until a record was handled.
 func (c *Consumer) begins(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	c.lock()
-	defer c.unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	for topic, numbers := range offsets {
 		for n, offset := range numbers {
 			if p := c.partitions[place{topic, n}]; p != nil {
@@ -79,29 +79,29 @@ func (c *Consumer) remove(removed map[string][]int32, ours bool) {
 		return
 	}
 	gone := c.forget(removed, ours)
-	timeout := time.NewTimer(c.config.Drain)
+	timeout := time.NewTimer(c.engine.Config.Drain)
 	defer timeout.Stop()
 	if !ours {
 		// Waiting for these handlers is of no use, because the next owner has begun.
 		timeout.Reset(0)
 	}
 	waitIdle(gone, timeout.C)
-	c.lock()
+	c.engine.Lock()
 	for _, p := range gone {
 		p.over = true
 		p.settle()
 		p.cancel()
 	}
-	c.unlock()
+	c.engine.Unlock()
 	last := time.NewTimer(grace)
 	defer last.Stop()
 	waitIdle(gone, last.C)
 
-	c.lock()
+	c.engine.Lock()
 	for _, p := range gone {
 		c.counts.Abandoned += uint64(p.running)
 	}
-	c.unlock()
+	c.engine.Unlock()
 	if ours {
 		ctx, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
@@ -117,8 +117,8 @@ func (c *Consumer) remove(removed map[string][]int32, ours bool) {
 // forget removes partitions from the state, with everything that is counted or paused for them.
 func (c *Consumer) forget(removed map[string][]int32, ours bool) []*partition {
 	var gone []*partition
-	c.lock()
-	defer c.unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	for topic, numbers := range removed {
 		for _, n := range numbers {
 			at := place{topic, n}
@@ -189,7 +189,7 @@ func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bo
 	defer c.committing.Unlock()
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
 	byPlace := make(map[place]*partition)
-	c.lock()
+	c.engine.Lock()
 	for _, p := range of() {
 		if p.next.Offset <= p.committed.Offset {
 			continue
@@ -200,16 +200,16 @@ func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bo
 		offsets[p.topic][p.number] = p.next
 		byPlace[place{p.topic, p.number}] = p
 	}
-	c.unlock()
+	c.engine.Unlock()
 	if len(offsets) == 0 {
 		return false
 	}
 	c.client.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) {
-		c.lock()
-		defer c.unlock()
+		c.engine.Lock()
+		defer c.engine.Unlock()
 		if err != nil {
 			c.counts.CommitErrors++
-			c.trouble(fmt.Errorf("kafka: committing: %w", err))
+			c.engine.Trouble(fmt.Errorf("kafka: committing: %w", err))
 			return
 		}
 		for _, t := range answer.Topics {
@@ -219,7 +219,7 @@ func (c *Consumer) commit(ctx context.Context, of func() []*partition) (again bo
 				} else if err != nil {
 					again = again || kerr.IsRetriable(err)
 					c.counts.CommitErrors++
-					c.trouble(fmt.Errorf("kafka: committing partition %d of %q: %w", a.Partition, t.Topic, err))
+					c.engine.Trouble(fmt.Errorf("kafka: committing partition %d of %q: %w", a.Partition, t.Topic, err))
 				} else if p := byPlace[place{t.Topic, a.Partition}]; p != nil {
 					p.committed = offsets[t.Topic][a.Partition]
 				}
@@ -244,12 +244,12 @@ func (c *Consumer) watchEnds(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		c.lock()
+		c.engine.Lock()
 		topics := make(map[string]bool)
 		for at := range c.partitions {
 			topics[at.topic] = true
 		}
-		c.unlock()
+		c.engine.Unlock()
 		names := make([]string, 0, len(topics))
 		for topic := range topics {
 			names = append(names, topic)
@@ -263,15 +263,15 @@ func (c *Consumer) watchEnds(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.lock()
+		c.engine.Lock()
 		if err != nil {
-			c.trouble(fmt.Errorf("kafka: asking for the ends of partitions: %w", err))
+			c.engine.Trouble(fmt.Errorf("kafka: asking for the ends of partitions: %w", err))
 		}
 		ends.Each(func(o kadm.ListedOffset) {
 			if p := c.partitions[place{o.Topic, o.Partition}]; p != nil && o.Err == nil {
 				p.end = max(p.end, o.Offset)
 			}
 		})
-		c.unlock()
+		c.engine.Unlock()
 	}
 }

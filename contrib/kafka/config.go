@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Order says which records must be handled one after the other.
@@ -31,12 +33,12 @@ type Exhausted uint8
 
 const (
 	// ToDeadLetter produces the record to Config.DeadLetter. It is the zero Exhausted.
-	ToDeadLetter Exhausted = iota
+	ToDeadLetter = Exhausted(consume.ToDeadLetter)
 	// Block keeps trying for as long as the partition is assigned. Records that must follow in
 	// order wait, and the partition is paused sooner or later.
-	Block
+	Block = Exhausted(consume.Block)
 	// Discard counts the record as done, and calls Hooks.Discarded.
-	Discard
+	Discard = Exhausted(consume.Discard)
 )
 
 // Config says what to consume and how. New returns an error for an invalid Config.
@@ -177,50 +179,50 @@ type Tier struct {
 
 // Defaults and bounds of a Config.
 const (
-	DefaultWorkers    = 64
+	DefaultWorkers    = consume.DefaultWorkers
 	DefaultMaxBytes   = 64 << 20
 	DefaultMaxRecords = 10_000
-	DefaultDrain      = 20 * time.Second
+	DefaultDrain      = consume.DefaultDrain
 
 	minBytes   = 1 << 20
 	maxWorkers = 100_000
 	maxRecords = 10_000_000
-	maxDrain   = 5 * time.Minute
 	minDelay   = 100 * time.Millisecond
 	maxName    = 249 // the longest name of a topic that Kafka allows
 )
 
-// or sets a value that is zero to its default.
-func or[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
-}
-
 // complete sets the defaults.
 func (c *Config) complete() {
-	or(&c.Workers, DefaultWorkers)
-	or(&c.MaxBytes, DefaultMaxBytes)
-	or(&c.MaxRecords, DefaultMaxRecords)
-	or(&c.Drain, DefaultDrain)
-	or(&c.CommitEvery, time.Second)
-	or(&c.Pause.Resume, 0.5)
-	or(&c.Pause.Dwell, time.Second)
-	or(&c.Pause.Every, 30*time.Second)
-	or(&c.Behind.Until, c.Behind.Lag/2)
-	or(&c.Retry.Backoff, 100*time.Millisecond)
-	or(&c.Retry.MaxBackoff, max(10*time.Second, c.Retry.Backoff))
-	if c.Outcome == nil {
-		c.Outcome = flow.OutcomeOf
+	consume.Or(&c.MaxBytes, DefaultMaxBytes)
+	consume.Or(&c.MaxRecords, DefaultMaxRecords)
+	consume.Or(&c.CommitEvery, time.Second)
+	consume.Or(&c.Pause.Resume, 0.5)
+	consume.Or(&c.Pause.Dwell, time.Second)
+	consume.Or(&c.Pause.Every, 30*time.Second)
+	consume.Or(&c.Behind.Until, c.Behind.Lag/2)
+}
+
+// handling returns what the engine needs to know, with the defaults.
+func (c *Config) handling() consume.Config[*kgo.Record] {
+	h := consume.Config[*kgo.Record]{
+		Broker: "kafka", Noun: "record", Place: "topic", MaxWorkers: maxWorkers, MinDelay: minDelay, LastExhausted: consume.Discard,
+		Handle: c.Handle, Timeout: c.Timeout, Workers: c.Workers, Gate: c.Gate, Request: c.Request, Outcome: c.Outcome,
+		InPlace: c.Retry.InPlace, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		DeadLetter: c.DeadLetter, Exhausted: consume.Exhausted(c.Exhausted), Drain: c.Drain,
+		Hooks: consume.Hooks[*kgo.Record]{
+			Error: c.Hooks.Error, Handled: c.Hooks.Handled, Retried: c.Hooks.Retried,
+			DeadLettered: c.Hooks.DeadLettered, Discarded: c.Hooks.Discarded,
+		},
 	}
-	if c.Request == nil {
-		c.Request = func(*kgo.Record) flow.Request { return flow.Request{} }
+	for _, tier := range c.Retry.Tiers {
+		h.Tiers = append(h.Tiers, consume.Tier{Name: tier.Topic, Delay: tier.Delay})
 	}
+	h.Complete()
+	return h
 }
 
 // validate checks a Config after complete.
-func (c *Config) validate() error {
+func (c *Config) validate(handling *consume.Config[*kgo.Record]) error {
 	var p headgate.Problems
 	if len(c.Brokers) == 0 {
 		p.Add("brokers", "there are no brokers, must be at least one address")
@@ -228,37 +230,21 @@ func (c *Config) validate() error {
 	if c.Group == "" {
 		p.Add("group", "the group is empty, must be the name of a consumer group")
 	}
-	if c.Handle == nil {
-		p.Add("handle", "there is no function to handle records with")
-	}
 	if c.Order > Unordered {
 		p.Add("order", "the order is %d, must be %d to %d", c.Order, ByKey, Unordered)
 	}
-	between(&p, "workers", "the number of workers", int64(c.Workers), 1, maxWorkers)
 	if c.MaxBytes < minBytes {
 		p.Add("max_bytes", "the memory is %d bytes, must be %d or more", c.MaxBytes, minBytes)
 	}
-	between(&p, "max_records", "the number of records", int64(c.MaxRecords), 1, maxRecords)
-	if c.Timeout < 0 {
-		p.Add("timeout", "the timeout is %v, must be 0 or more", c.Timeout)
-	}
-	if c.Drain < 0 || c.Drain > maxDrain {
-		p.Add("drain", "the time to drain is %v, must be more than 0 and at most %v", c.Drain, maxDrain)
-	}
+	consume.Between(&p, "max_records", "the number of records", int64(c.MaxRecords), 1, maxRecords)
 	if c.CommitEvery < 0 {
 		p.Add("commit_every", "the time between commits is %v, must be more than 0", c.CommitEvery)
 	}
 	c.Pause.validate(&p, c)
 	c.Behind.validate(&p)
-	c.Retry.validate(&p)
 	c.validateTopics(&p)
+	handling.Validate(&p)
 	return p.Err("kafka")
-}
-
-func between(p *headgate.Problems, field, what string, n, least, most int64) {
-	if n < least || n > most {
-		p.Add(field, "%s is %d, must be %d to %d", what, n, least, most)
-	}
 }
 
 func (s *Pause) validate(p *headgate.Problems, c *Config) {
@@ -307,59 +293,41 @@ func (b *Behind) validate(p *headgate.Problems) {
 	}
 }
 
-func (r *Retry) validate(p *headgate.Problems) {
-	if r.InPlace < 0 {
-		p.Add("retry.in_place", "the number of tries in place is %d, must be 0 or more", r.InPlace)
+// topic is a topic that must exist, and the field that names it.
+type topic struct{ field, name string }
+
+// topics returns all topics that must exist.
+func (c *Config) topics() []topic {
+	var all []topic
+	for i, name := range c.Topics {
+		all = append(all, topic{fmt.Sprintf("topics[%d]", i), name})
 	}
-	if r.Backoff < 0 {
-		p.Add("retry.backoff", "the backoff is %v, must be more than 0", r.Backoff)
+	for i, tier := range c.Retry.Tiers {
+		all = append(all, topic{fmt.Sprintf("retry.tiers[%d].topic", i), tier.Topic})
 	}
-	if r.MaxBackoff < r.Backoff {
-		p.Add("retry.max_backoff", "the longest backoff is %v, must be the first backoff (%v) or more", r.MaxBackoff, r.Backoff)
+	if c.Behind.Topic != "" {
+		all = append(all, topic{"behind.topic", c.Behind.Topic})
 	}
-	for i, tier := range r.Tiers {
-		if tier.Delay < minDelay {
-			p.Add(fmt.Sprintf("retry.tiers[%d].delay", i), "the delay is %v, must be %v or more", tier.Delay, minDelay)
-		}
+	if c.DeadLetter != "" {
+		all = append(all, topic{"dead_letter", c.DeadLetter})
 	}
+	return all
 }
 
-// validateTopics checks all topics together, because a record must not return to a topic where it
-// has been.
 func (c *Config) validateTopics(p *headgate.Problems) {
-	used := make(map[string]string) // topic to field
-	check := func(field, topic string) {
-		if topic == "" || len(topic) > maxName || topic == "." || topic == ".." || strings.ContainsFunc(topic, notInName) {
-			p.Add(field, "the topic is %q, must be 1 to %d of letters, digits, \".\", \"_\" and \"-\"", topic, maxName)
-			return
+	used := make(consume.Places)
+	for _, t := range c.topics() {
+		if t.name == "" || len(t.name) > maxName || t.name == "." || t.name == ".." || strings.ContainsFunc(t.name, notInName) {
+			p.Add(t.field, "the topic is %q, must be 1 to %d of letters, digits, \".\", \"_\" and \"-\"", t.name, maxName)
+		} else {
+			used.Add(p, t.field, "topic", t.name)
 		}
-		if other, ok := used[topic]; ok {
-			p.Add(field, "the topic %q is also %s, must be another one", topic, other)
-			return
-		}
-		used[topic] = field
 	}
 	if len(c.Topics) == 0 {
 		p.Add("topics", "there are no topics, must be at least one")
 	}
-	for i, topic := range c.Topics {
-		check(fmt.Sprintf("topics[%d]", i), topic)
-	}
-	for i, tier := range c.Retry.Tiers {
-		check(fmt.Sprintf("retry.tiers[%d].topic", i), tier.Topic)
-	}
-	if c.Behind.Topic != "" {
-		check("behind.topic", c.Behind.Topic)
-	}
-	switch {
-	case c.Exhausted > Discard:
-		p.Add("exhausted", "exhausted is %d, must be %d to %d", c.Exhausted, ToDeadLetter, Discard)
-	case c.Exhausted != ToDeadLetter && c.DeadLetter != "":
+	if c.Exhausted != ToDeadLetter && c.Exhausted <= Discard && c.DeadLetter != "" {
 		p.Add("dead_letter", "there is a dead-letter topic %q, but exhausted says that records do not go there", c.DeadLetter)
-	case c.Exhausted == ToDeadLetter && c.DeadLetter == "":
-		p.Add("dead_letter", "there is no dead-letter topic: name one, or say with exhausted that records which fail block or are discarded")
-	case c.DeadLetter != "":
-		check("dead_letter", c.DeadLetter)
 	}
 }
 
@@ -368,20 +336,18 @@ func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 }
 
-// allTopics returns the topics that must exist, by the field that names them.
-func (c *Config) allTopics() map[string]string {
-	all := make(map[string]string)
-	for i, topic := range c.Topics {
-		all[topic] = fmt.Sprintf("topics[%d]", i)
-	}
-	for i, tier := range c.Retry.Tiers {
-		all[tier.Topic] = fmt.Sprintf("retry.tiers[%d].topic", i)
-	}
-	if c.Behind.Topic != "" {
-		all[c.Behind.Topic] = "behind.topic"
-	}
-	if c.DeadLetter != "" {
-		all[c.DeadLetter] = "dead_letter"
-	}
-	return all
-}
+// ErrAbandoned is wrapped by the error that Run returns if records were still being handled after
+// the time to drain, although their contexts had ended. These records are not committed.
+var ErrAbandoned = errors.New("kafka: handlers did not end in time")
+
+// PanicError is the error for a panic of Handle. The record is not tried again.
+type PanicError = consume.PanicError
+
+// Permanent marks an error for which trying again is of no use: the record is exhausted at once.
+// Permanent(nil) is nil.
+func Permanent(err error) error { return consume.Permanent(err) }
+
+// Later marks an error after which the next try in place must wait for at least d, such as the time
+// of a Retry-After header. Later(nil, d) is nil. A [*flow.Rejection] or a [*headgate.DeniedError]
+// in an error that Handle returns has the same effect.
+func Later(err error, d time.Duration) error { return consume.Later(err, d) }

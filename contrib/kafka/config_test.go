@@ -35,14 +35,14 @@ func TestConfig(t *testing.T) {
 			c.Behind = kafka.Behind{Lag: 1, Sample: 2}
 			c.Retry = kafka.Retry{InPlace: 3, Backoff: time.Hour, Tiers: []kafka.Tier{{"r1", 100 * time.Millisecond}, {"r2", time.Hour}}}
 		}, ""},
-		{"nothing", func(c *kafka.Config) { *c = kafka.Config{} }, "brokers group handle topics dead_letter"},
+		{"nothing", func(c *kafka.Config) { *c = kafka.Config{} }, "brokers group topics handle dead_letter"},
 		{"no way out", func(c *kafka.Config) { c.DeadLetter = "" }, "dead_letter"},
 		{"two ways out", func(c *kafka.Config) { c.Exhausted = kafka.Block }, "dead_letter=dead"},
 		{"unknown values", func(c *kafka.Config) { c.Order, c.Exhausted = 9, 9 }, "order=9 exhausted=9"},
 		{"numbers", func(c *kafka.Config) {
 			c.Workers, c.MaxBytes, c.MaxRecords = -1, 1000, 20_000_000
 			c.Timeout, c.Drain, c.CommitEvery = -1, time.Hour, -1
-		}, "workers=-1 max_bytes=1000 max_records=20000000 timeout=-1 drain=1h commit_every=-1"},
+		}, "max_bytes=1000 max_records=20000000 commit_every=-1 timeout=-1 workers=-1 drain=1h"},
 		{"pause", func(c *kafka.Config) {
 			c.Pause = kafka.Pause{Records: 10_001, Bytes: 1 << 40, Age: -1, Resume: 1, Dwell: time.Minute, Every: time.Second}
 		}, "pause.records=10001 pause.bytes=1099511627776 pause.age=-1 pause.resume=1 pause.every=1s"},

@@ -11,9 +11,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Consumer consumes topics as one member of a group. Make one with New, and call Run
@@ -21,11 +22,11 @@ import (
 type Consumer struct {
 	config  Config
 	options []kgo.Opt
-	// client is made by Run, which joins the group with it. It is set under mu.
+	// client is made by Run, which joins the group with it. It is set under the engine's lock.
 	client *kgo.Client
 	tiers  map[string]int // the index of each tier's topic
-	// batches has an entry for each topic to which letters may go.
-	batches map[string]*batching
+	// letters has an entry for each topic to which letters may go.
+	letters map[string]lettersOf
 	ran     atomic.Bool
 	// life is the parent of the contexts of handlers. It is not Run's context, because handlers get
 	// time to end after that has ended.
@@ -37,17 +38,14 @@ type Consumer struct {
 	// room receives a value when there is room again.
 	room chan struct{}
 	// committing is held while offsets are committed, so that an older commit never
-	// comes after a newer one. It is taken before mu.
+	// comes after a newer one. It is taken before the engine's lock.
 	committing sync.Mutex
 
-	mu         sync.Mutex // guards what follows
-	told       []func()   // hooks to call after mu was unlocked
+	engine     *consume.Engine[*kgo.Record, *item] // its lock guards what follows
 	partitions map[place]*partition
 	records    int
 	bytes      int64
-	running    int
-	dispatch   *dispatch.Dispatcher[*item]
-	counts     Counts
+	counts     Counts // those that the engine does not count
 }
 
 // place identifies a partition.
@@ -60,19 +58,27 @@ type place struct {
 // [*headgate.InvalidError] that lists everything that is wrong with the configuration.
 func New(config Config) (*Consumer, error) {
 	config.complete()
-	if err := config.validate(); err != nil {
+	handling := config.handling()
+	if err := config.validate(&handling); err != nil {
 		return nil, err
 	}
 	c := &Consumer{
 		config:     config,
 		tiers:      make(map[string]int),
-		batches:    make(map[string]*batching),
+		letters:    make(map[string]lettersOf),
 		room:       make(chan struct{}, 1),
 		partitions: make(map[place]*partition),
 	}
-	c.dispatch = c.newDispatcher()
-	for topic := range config.allTopics() {
-		c.batches[topic] = newBatching()
+	c.engine = consume.New(handling, consume.Source[*item]{
+		Context: func(it *item) context.Context { return it.of.ctx },
+		Wants:   func(it *item) bool { return it.of.wants(it) },
+		Begin:   func(it *item) { it.of.runs(it) },
+		End:     func(it *item) { it.of.ran() },
+		Letter:  c.letter,
+		Settle:  c.settle,
+	})
+	for _, t := range config.topics() {
+		c.letters[t.name] = lettersOf{semaphore.NewWeighted(int64(handling.Workers)), int64(handling.Workers)}
 	}
 	topics := append([]string(nil), config.Topics...)
 	for i, tier := range config.Retry.Tiers {
@@ -86,7 +92,7 @@ func New(config Config) (*Consumer, error) {
 	// A partition that is assigned or resumed has to wait for the fetch that is under way.
 	const wait = 500 * time.Millisecond
 	options := append([]kgo.Opt{
-		kgo.RebalanceTimeout(max(time.Minute, 2*config.Drain)), kgo.FetchMaxWait(wait),
+		kgo.RebalanceTimeout(max(time.Minute, 2*handling.Drain)), kgo.FetchMaxWait(wait),
 	}, config.Options...)
 	c.options = append(options,
 		kgo.SeedBrokers(config.Brokers...), kgo.ConsumerGroup(config.Group), kgo.ConsumeTopics(topics...),
@@ -115,10 +121,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	life, die := context.WithCancel(context.Background())
 	defer die()
-	c.lock() // the client's first callback waits for it
+	c.engine.Lock() // the client's first callback waits for it
 	client, err := kgo.NewClient(c.options...)
 	c.client, c.life = client, life
-	c.unlock()
+	c.engine.Unlock()
 	if err != nil {
 		return fmt.Errorf("kafka: making the client: %w", err)
 	}
@@ -146,36 +152,36 @@ const closing = 15 * time.Second
 // shutDown waits for handlers, commits, and leaves the group.
 func (c *Consumer) shutDown() error {
 	c.client.AllowRebalance()
-	c.lock()
+	c.engine.Lock()
 	all := listed(c.assignment())
-	c.unlock()
+	c.engine.Unlock()
 	c.remove(all, true)
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	if err := c.client.LeaveGroupContext(ctx); err != nil {
-		c.lock()
-		c.trouble(fmt.Errorf("kafka: leaving group %q: %w", c.config.Group, err))
-		c.unlock()
+		c.engine.Lock()
+		c.engine.Trouble(fmt.Errorf("kafka: leaving group %q: %w", c.config.Group, err))
+		c.engine.Unlock()
 	}
 	if ctx.Err() == nil {
 		c.client.Close() // returns at once, because the group was left
 	} else {
 		go c.client.Close() // it still tries to leave the group
 	}
-	c.lock()
-	defer c.unlock()
-	if c.running > 0 {
-		return fmt.Errorf("%w: %d records within %v", ErrAbandoned, c.running, c.config.Drain)
+	c.engine.Lock()
+	defer c.engine.Unlock()
+	if c.engine.Running > 0 {
+		return fmt.Errorf("%w: %d records within %v", ErrAbandoned, c.engine.Running, c.engine.Config.Drain)
 	}
 	return nil
 }
 
 // checkTopics returns an error if a topic does not exist.
 func (c *Consumer) checkTopics(ctx context.Context) error {
-	need := c.config.allTopics()
+	need := c.config.topics()
 	names := make([]string, 0, len(need))
-	for topic := range need {
-		names = append(names, topic)
+	for _, t := range need {
+		names = append(names, t.name)
 	}
 	admin := kadm.NewClient(c.client)
 	// Some brokers do not know a topic yet that was made a moment ago.
@@ -185,9 +191,9 @@ func (c *Consumer) checkTopics(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			c.lock()
-			c.trouble(fmt.Errorf("kafka: asking for the topics: %w", err))
-			c.unlock()
+			c.engine.Lock()
+			c.engine.Trouble(fmt.Errorf("kafka: asking for the topics: %w", err))
+			c.engine.Unlock()
 		} else if err = missing(topics, need); err == nil || time.Now().After(patience) {
 			return err
 		}
@@ -199,38 +205,38 @@ func (c *Consumer) checkTopics(ctx context.Context) error {
 	}
 }
 
-func missing(topics kadm.TopicDetails, need map[string]string) error {
+func missing(topics kadm.TopicDetails, need []topic) error {
 	var problems headgate.Problems
-	for topic, field := range need {
-		if d, ok := topics[topic]; !ok {
-			problems.Add(field, "there is no topic %q: make it first", topic)
+	for _, t := range need {
+		if d, ok := topics[t.name]; !ok {
+			problems.Add(t.field, "there is no topic %q: make it first", t.name)
 		} else if d.Err != nil {
-			problems.Add(field, "the topic %q cannot be used: %v", topic, d.Err)
+			problems.Add(t.field, "the topic %q cannot be used: %v", t.name, d.Err)
 		}
 	}
 	return problems.Err("kafka")
 }
 
-// lock and unlock guard the state. unlock also calls the hooks that tell has collected, because
-// they may need the lock themselves.
-func (c *Consumer) lock() { c.mu.Lock() }
-
-func (c *Consumer) unlock() {
-	told := c.told
-	c.told = nil
-	c.mu.Unlock()
-	for _, f := range told {
-		f()
+// submit makes an item begin when it is due. The caller holds the lock.
+func (c *Consumer) submit(it *item) {
+	if early := c.until(it.of, it.Message, time.Now()); early > 0 && !it.IsLetter() {
+		c.engine.Wait(it, early)
+	} else {
+		c.engine.Submit(it)
 	}
 }
 
-// tell makes unlock call f.
-func (c *Consumer) tell(f func()) { c.told = append(c.told, f) }
-
-// trouble makes unlock call Hooks.Error. The caller holds the lock.
-func (c *Consumer) trouble(err error) {
-	if h := c.config.Hooks.Error; h != nil {
-		c.tell(func() { h(err) })
+// settle ends an item, starts the next one of its lane, and frees room. What was returned stays in
+// the window, so that it is not committed. The caller holds the lock.
+func (c *Consumer) settle(it *item, fate consume.Fate) {
+	if fate == consume.Returned {
+		return
+	}
+	p := it.of
+	next := p.finish(it)
+	c.release(p)
+	if next != nil && p.wants(next) {
+		c.submit(next)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // errBehind is the reason of records in the side topic.
@@ -40,9 +42,9 @@ func (c *Consumer) poll(ctx context.Context) error {
 // has ended.
 func (c *Consumer) hasRoom(ctx context.Context) int {
 	for {
-		c.lock()
+		c.engine.Lock()
 		n, bytes := c.config.MaxRecords-c.records, c.byteRoom()
-		c.unlock()
+		c.engine.Unlock()
 		if n > 0 && bytes >= 0 {
 			// Only half of the room is used, so that the first partition cannot take all of it
 			// before it can be paused.
@@ -66,14 +68,14 @@ func (c *Consumer) byteRoom() int64 {
 // accept takes over the fetched records. Rebalances are blocked.
 func (c *Consumer) accept(fetches kgo.Fetches) {
 	back := make(map[string]map[int32]kgo.EpochOffset)
-	c.lock()
+	c.engine.Lock()
 	now := time.Now()
 	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
 		if t.Err != nil {
 			if t.Topic == "" { // an error that belongs to no topic
-				c.trouble(fmt.Errorf("kafka: consuming as group %q: %w", c.config.Group, t.Err))
+				c.engine.Trouble(fmt.Errorf("kafka: consuming as group %q: %w", c.config.Group, t.Err))
 			} else {
-				c.trouble(fmt.Errorf("kafka: fetching partition %d of %q: %w", t.Partition, t.Topic, t.Err))
+				c.engine.Trouble(fmt.Errorf("kafka: fetching partition %d of %q: %w", t.Partition, t.Topic, t.Err))
 			}
 		}
 		p := c.partitions[place{t.Topic, t.Partition}]
@@ -93,27 +95,26 @@ func (c *Consumer) accept(fetches kgo.Fetches) {
 		c.release(p)
 	})
 	c.regulate(now)
-	c.unlock()
+	c.engine.Unlock()
 	// This must not run under the lock, for which callbacks of the client may wait.
 	c.client.SetOffsets(back)
 }
 
 // takeIn adds one record to its partition. The caller holds the lock.
 func (c *Consumer) takeIn(p *partition, r *kgo.Record, now time.Time) {
-	it := &item{record: r, of: p, size: size(r), since: now}
+	it := &item{Item: consume.Item[*kgo.Record]{Message: r, Tier: p.tier + 1}, of: p, size: size(r), since: now}
 	shed := c.sheds(p, r)
 	it.done = shed && c.config.Behind.Topic == ""
 	c.records++
 	c.bytes += it.size
 	if shed {
 		if h := c.config.Hooks.Shed; h != nil {
-			c.tell(func() { h(r) })
+			c.engine.Tell(func() { h(r) })
 		}
 		if it.done {
 			c.counts.Skipped++
 		} else {
-			it.letter = c.letter(it, c.config.Behind.Topic, errBehind, time.Time{})
-			it.sent = func() { c.counts.Detoured++ }
+			c.engine.Forward(it, consume.Letter{To: c.config.Behind.Topic}, errBehind, func() { c.counts.Detoured++ })
 		}
 	}
 	if p.add(it, c.config.Order) {

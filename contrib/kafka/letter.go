@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Headers of records in retry topics, dead-letter topics and side topics. Their values
@@ -26,21 +28,16 @@ const (
 	HeaderGroup = "headgate-group"
 	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it, or the reason for
 	// shedding the record.
-	HeaderReason = "headgate-reason"
+	HeaderReason = consume.HeaderReason
 	// HeaderAttempts is how often the record was tried, in all topics together.
-	HeaderAttempts = "headgate-attempts"
+	HeaderAttempts = consume.HeaderAttempts
 	// HeaderFailed is when the last attempt failed.
-	HeaderFailed = "headgate-failed"
+	HeaderFailed = consume.HeaderFailed
 	// HeaderDue is when the record may be tried again. Only retry topics have it.
-	HeaderDue = "headgate-due"
+	HeaderDue = consume.HeaderDue
 	// HeaderOmitted is the size of the value in bytes if the value was left out, because record and
 	// headers together were larger than the topic allows.
 	HeaderOmitted = "headgate-omitted"
-)
-
-const (
-	headerPrefix = "headgate-"
-	maxReason    = 1000
 )
 
 // Origin says where a record of a retry topic, dead-letter topic or side topic was first,
@@ -110,17 +107,16 @@ func OriginOf(r *kgo.Record) (Origin, bool) {
 	return o, true
 }
 
-// letter returns the record to produce to a retry or dead-letter topic after an error. due is zero
-// for a dead-letter topic.
-func (c *Consumer) letter(it *item, topic string, err error, due time.Time) *kgo.Record {
-	r := it.record
+// letter returns a function that produces a letter for a record.
+func (c *Consumer) letter(it *item, l consume.Letter) func(ctx context.Context) error {
+	r := it.Message
 	o, ok := OriginOf(r)
-	if !ok || it.of.tier < 0 {
+	if !ok || it.Tier == 0 {
 		o = Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp}
 	}
-	letter := &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value}
+	letter := &kgo.Record{Topic: l.To, Key: r.Key, Value: r.Value}
 	for _, h := range r.Headers {
-		if !strings.HasPrefix(h.Key, headerPrefix) {
+		if !strings.HasPrefix(h.Key, consume.HeaderPrefix) {
 			letter.Headers = append(letter.Headers, h)
 		}
 	}
@@ -132,50 +128,49 @@ func (c *Consumer) letter(it *item, topic string, err error, due time.Time) *kgo
 	add(HeaderOffset, strconv.FormatInt(o.Offset, 10))
 	add(HeaderTimestamp, o.Timestamp.UTC().Format(time.RFC3339Nano))
 	add(HeaderGroup, c.config.Group)
-	add(HeaderReason, shortened(err.Error()))
-	add(HeaderAttempts, strconv.Itoa(o.Attempts+it.tries))
-	add(HeaderFailed, time.Now().UTC().Format(time.RFC3339Nano))
+	add(HeaderReason, l.Reason)
+	add(HeaderAttempts, strconv.Itoa(o.Attempts+l.Attempts))
+	add(HeaderFailed, l.Failed.UTC().Format(time.RFC3339Nano))
 	if o.Omitted > 0 {
 		add(HeaderOmitted, strconv.Itoa(o.Omitted))
 	}
-	if !due.IsZero() {
-		add(HeaderDue, due.UTC().Format(time.RFC3339Nano))
+	if !l.Due.IsZero() {
+		add(HeaderDue, l.Due.UTC().Format(time.RFC3339Nano))
 	}
-	return letter
+	return func(ctx context.Context) error { return c.produce(ctx, letter) }
 }
 
-// shortened returns at most maxReason bytes of a text, in a form that a header can hold.
-func shortened(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
-}
-
-// send produces a letter in place of the item, which is then done. The caller holds the lock.
-func (c *Consumer) send(it *item, letter *kgo.Record, sent func()) {
-	it.letter, it.sent, it.tries, it.alone = letter, sent, 0, false
-	c.submit(it)
-}
-
-// produced handles the result of producing a letter. Until that has succeeded, the item is not done
-// and is tried again: a record is never dropped because its letter cannot be written.
+// produce writes a letter, and waits until the broker has confirmed it.
 //
 // A broker refuses a batch as a whole. So a letter that was refused as too large is produced alone
 // before anything is left out of it, because it may have shared its batch with a larger one.
-func (c *Consumer) produced(it *item, err error) {
-	switch {
-	case err == nil:
-		it.sent()
-		c.done(it)
-		return
-	case it.of.ctx.Err() != nil:
-		return
-	case errors.Is(err, kerr.MessageTooLarge) && (!it.alone || shrink(it.letter)):
-		it.alone = true
-		c.submit(it)
-		return
+func (c *Consumer) produce(ctx context.Context, letter *kgo.Record) error {
+	err := c.produceBeside(ctx, letter, 1)
+	for errors.Is(err, kerr.MessageTooLarge) {
+		err = c.produceBeside(ctx, letter, c.letters[letter.Topic].most)
+		if errors.Is(err, kerr.MessageTooLarge) && !shrink(letter) {
+			return err
+		}
 	}
-	it.tries++
-	c.trouble(fmt.Errorf("kafka: producing to %q: %w", it.letter.Topic, err))
-	c.wait(it, c.backoff(it.tries))
+	return err
+}
+
+// lettersOf bounds the letters that are being produced to a topic. The client puts letters that are
+// produced at the same time into one batch. A letter that must be alone in its batch takes
+// the whole bound, and later letters wait behind it.
+type lettersOf struct {
+	*semaphore.Weighted
+	most int64
+}
+
+func (c *Consumer) produceBeside(ctx context.Context, letter *kgo.Record, weight int64) error {
+	room := c.letters[letter.Topic]
+	if err := room.Acquire(ctx, weight); err != nil {
+		return err
+	}
+	defer room.Release(weight)
+	r := *letter // a copy, because the client writes into the record
+	return c.client.ProduceSync(ctx, &r).FirstErr()
 }
 
 // shrink leaves out the value of a letter that is too large. If that was not enough, it leaves out
@@ -191,21 +186,9 @@ func shrink(letter *kgo.Record) bool {
 	}
 	before := len(letter.Headers)
 	letter.Headers = slices.DeleteFunc(letter.Headers, func(h kgo.RecordHeader) bool {
-		return !strings.HasPrefix(h.Key, headerPrefix)
+		return !strings.HasPrefix(h.Key, consume.HeaderPrefix)
 	})
 	smaller := letter.Key != nil || len(letter.Headers) < before
 	letter.Key = nil
 	return smaller
-}
-
-// produce writes the letter of an item and waits until the broker has confirmed it.
-func (c *Consumer) produce(ctx context.Context, it *item) error {
-	leave, err := c.batches[it.letter.Topic].enter(ctx, it.alone)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	// This is a copy, because the client writes into the record.
-	r := *it.letter
-	return c.client.ProduceSync(ctx, &r).FirstErr()
 }

@@ -5,27 +5,22 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // overhead is the memory that a record takes in addition to its bytes: its struct, its item and its
 // places in lists.
 const overhead = 256
 
-// item is one record in progress. The Consumer's lock guards it, except that the goroutine that
-// runs it may read record, letter and alone.
+// item is one record in progress. The Consumer's lock guards it.
 type item struct {
-	record *kgo.Record
-	of     *partition
-	lane   *lane // nil if the record has no order
-	size   int64
-	since  time.Time // when the record was accepted
-	tries  int       // failed attempts
-	done   bool
-	parked bool // waits for its next try
-	// letter is what to produce instead of handling the record. sent updates the counts after that.
-	letter *kgo.Record
-	sent   func()
-	alone  bool // the letter must be alone in its batch
+	consume.Item[*kgo.Record]
+	of    *partition
+	lane  *lane // nil if the record has no order
+	size  int64
+	since time.Time // when the record was accepted
+	done  bool
 }
 
 // lane holds items that must be handled one after the other. Its first item is in progress, and the
@@ -94,7 +89,7 @@ func (p *partition) lag() int64 {
 	case p.next.Offset >= 0:
 		return max(p.end-p.next.Offset, 0)
 	case len(p.window) > 0:
-		return max(p.end-p.window[0].record.Offset, 0)
+		return max(p.end-p.window[0].Message.Offset, 0)
 	case p.begin >= 0:
 		return max(p.end-p.begin, 0)
 	}
@@ -111,10 +106,10 @@ func (p *partition) add(it *item, order Order) bool {
 	}
 	var key string
 	switch {
-	case order == Unordered, order == ByKey && it.record.Key == nil:
+	case order == Unordered, order == ByKey && it.Message.Key == nil:
 		return true
 	case order == ByKey:
-		key = string(it.record.Key)
+		key = string(it.Message.Key)
 	}
 	l := p.lanes[key]
 	if l == nil {
@@ -128,9 +123,20 @@ func (p *partition) add(it *item, order Order) bool {
 
 // wants reports whether an item may still begin. When a partition is gone, only items before one
 // that was handled already may. Otherwise they would hold back the commit, and the items that were
-// handled after them would be handled again.
+// handled after them would be handled again. Nobody waits then for an item's next try.
 func (p *partition) wants(it *item) bool {
-	return !p.gone || !p.over && it.record.Offset < p.begun
+	return !p.gone || !p.over && !it.Parked && it.Message.Offset < p.begun
+}
+
+// runs and ran enclose the time in which an item asks the gate or runs.
+func (p *partition) runs(it *item) {
+	p.running++
+	p.begun = max(p.begun, it.Message.Offset)
+}
+
+func (p *partition) ran() {
+	p.running--
+	p.settle()
 }
 
 // settle closes idle if there is nothing left to wait for.
@@ -145,7 +151,7 @@ func (p *partition) settle() {
 		}
 		// An item that waits for its next try is not waited for, nor are those behind it in its
 		// lane.
-		if !it.done && !first.parked && p.wants(it) {
+		if !it.done && !first.Parked && p.wants(it) {
 			return
 		}
 	}
@@ -175,7 +181,7 @@ func (p *partition) advance() (records int, bytes int64) {
 	for records < len(p.window) && p.window[records].done {
 		it := p.window[records]
 		bytes += it.size
-		p.next = kgo.EpochOffset{Epoch: it.record.LeaderEpoch, Offset: it.record.Offset + 1}
+		p.next = kgo.EpochOffset{Epoch: it.Message.LeaderEpoch, Offset: it.Message.Offset + 1}
 		p.window[records] = nil
 		records++
 	}

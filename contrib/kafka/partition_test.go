@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // TestWindow finishes records in every order that lanes allow, beside an obvious oracle:
@@ -29,7 +31,7 @@ func TestWindow(t *testing.T) {
 				if k := rng.IntN(5); k > 0 {
 					key = fmt.Append(nil, k)
 				}
-				it := &item{record: &kgo.Record{Key: key, Offset: next}, of: p, size: 1 + rng.Int64N(100)}
+				it := &item{Item: consume.Item[*kgo.Record]{Message: &kgo.Record{Key: key, Offset: next}}, of: p, size: 1 + rng.Int64N(100)}
 				it.done = rng.IntN(10) == 0 // shed
 				done[next] = it.done
 				next += 1 + rng.Int64N(3) // compacted topics have gaps
@@ -42,12 +44,12 @@ func TestWindow(t *testing.T) {
 				it := ready[i]
 				ready = slices.Delete(ready, i, i+1)
 				for _, before := range all {
-					same := order == ByPartition || order == ByKey && it.record.Key != nil && string(before.record.Key) == string(it.record.Key)
-					if before.record.Offset < it.record.Offset && same && !before.done {
-						t.Fatalf("seed %d: offset %d before %d", seed, it.record.Offset, before.record.Offset)
+					same := order == ByPartition || order == ByKey && it.Message.Key != nil && string(before.Message.Key) == string(it.Message.Key)
+					if before.Message.Offset < it.Message.Offset && same && !before.done {
+						t.Fatalf("seed %d: offset %d before %d", seed, it.Message.Offset, before.Message.Offset)
 					}
 				}
-				done[it.record.Offset] = true
+				done[it.Message.Offset] = true
 				if n := p.finish(it); n != nil {
 					ready = append(ready, n)
 				}
@@ -61,7 +63,7 @@ func TestWindow(t *testing.T) {
 					left++
 					bytes += it.size
 				} else {
-					commit = it.record.Offset + 1
+					commit = it.Message.Offset + 1
 				}
 			}
 			if len(p.window) != left || p.bytes != bytes || p.next.Offset != commit {

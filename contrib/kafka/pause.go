@@ -25,9 +25,9 @@ func (c *Consumer) regulator(ctx context.Context) {
 			fetch = whole
 			c.client.UpdateFetchMaxBytes(whole, partition)
 		}
-		c.lock()
+		c.engine.Lock()
 		c.regulate(time.Now())
-		c.unlock()
+		c.engine.Unlock()
 	}
 }
 
@@ -67,7 +67,7 @@ func (c *Consumer) regulate(now time.Time) {
 
 func (c *Consumer) heard(hook func(topic string, partition int32), p *partition) {
 	if hook != nil {
-		c.tell(func() { hook(p.topic, p.number) })
+		c.engine.Tell(func() { hook(p.topic, p.number) })
 	}
 }
 

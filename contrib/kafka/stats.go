@@ -85,11 +85,12 @@ type PartitionStats struct {
 // Stats is a snapshot.
 func (c *Consumer) Stats() Stats {
 	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := Stats{
-		Running: c.running, Records: c.records, Bytes: c.bytes, Counts: c.counts,
-	}
+	c.engine.Lock()
+	defer c.engine.Unlock()
+	s := Stats{Running: c.engine.Running, Records: c.records, Bytes: c.bytes, Counts: c.counts}
+	e := &c.engine.Counts
+	s.Handled, s.Failed, s.Retried, s.Delayed = e.Handled, e.Failed, e.Retried, e.Delayed
+	s.DeadLettered, s.Discarded, s.Refused = e.DeadLettered, e.Discarded, e.Refused
 	if c.client != nil {
 		s.Fetched = c.client.BufferedFetchBytes()
 	}
@@ -100,7 +101,7 @@ func (c *Consumer) Stats() Stats {
 		}
 		if len(p.window) > 0 {
 			first := p.window[0]
-			ps.Oldest, ps.Held = max(now.Sub(first.record.Timestamp), 0), now.Sub(first.since)
+			ps.Oldest, ps.Held = max(now.Sub(first.Message.Timestamp), 0), now.Sub(first.since)
 		}
 		s.Partitions = append(s.Partitions, ps)
 	}

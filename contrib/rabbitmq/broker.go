@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Broker says how to connect.
@@ -32,8 +33,8 @@ type Broker struct {
 }
 
 func (b *Broker) complete() {
-	or(&b.Timeout, 10*time.Second)
-	or(&b.Heartbeat, 10*time.Second)
+	consume.Or(&b.Timeout, 10*time.Second)
+	consume.Or(&b.Heartbeat, 10*time.Second)
 }
 
 func (b *Broker) validate(p *headgate.Problems) {
@@ -152,11 +153,3 @@ const (
 	reconnectLongest = time.Second
 	lasting          = 5 * time.Second
 )
-
-// or sets a value that is zero to its default.
-func or[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Exhausted says what happens to a message whose attempts have all failed.
@@ -17,14 +18,14 @@ type Exhausted uint8
 const (
 	// ToDeadLetter publishes the message to Config.DeadLetter, with headers that give the reason.
 	// It is the zero Exhausted.
-	ToDeadLetter Exhausted = iota
+	ToDeadLetter = Exhausted(consume.ToDeadLetter)
 	// Reject rejects the message: the broker sends it to where the queue or a policy says, or drops
 	// it. The reason of the failure is lost.
-	Reject
+	Reject = Exhausted(consume.Reject)
 	// Block keeps trying in place. Meanwhile, the message uses one place of the prefetch.
-	Block
+	Block = Exhausted(consume.Block)
 	// Discard counts the message as done, and calls Hooks.Discarded.
-	Discard
+	Discard = Exhausted(consume.Discard)
 )
 
 // Config says what to consume and how. New returns an error for an invalid Config.
@@ -135,41 +136,49 @@ type Tier struct {
 
 // Defaults and bounds of a Config.
 const (
-	DefaultWorkers     = 64
+	DefaultWorkers     = consume.DefaultWorkers
 	DefaultMinPrefetch = 10
 	DefaultMaxPrefetch = 300
-	DefaultDrain       = 20 * time.Second
+	DefaultDrain       = consume.DefaultDrain
 
 	maxWorkers  = 10_000
 	maxPrefetch = 65_535
-	maxDrain    = 5 * time.Minute
 	leastEvery  = 100 * time.Millisecond
 )
 
 // complete sets the defaults. It changes no data that the caller shares.
 func (c *Config) complete() {
 	c.Broker.complete()
-	or(&c.Workers, DefaultWorkers)
-	or(&c.Prefetch.Max, max(DefaultMaxPrefetch, c.Prefetch.Min))
-	or(&c.Prefetch.Min, min(DefaultMinPrefetch, c.Prefetch.Max))
-	or(&c.Prefetch.MaxBytes, 64<<20)
-	or(&c.Prefetch.Every, time.Second)
-	or(&c.Hold, 10*time.Minute)
-	or(&c.Retry.Backoff, 100*time.Millisecond)
-	or(&c.Retry.MaxBackoff, max(10*time.Second, c.Retry.Backoff))
-	or(&c.Drain, DefaultDrain)
-	or(&c.Queue.DeadLetter, c.DeadLetter.Name)
+	consume.Or(&c.Prefetch.Max, max(DefaultMaxPrefetch, c.Prefetch.Min))
+	consume.Or(&c.Prefetch.Min, min(DefaultMinPrefetch, c.Prefetch.Max))
+	consume.Or(&c.Prefetch.MaxBytes, 64<<20)
+	consume.Or(&c.Prefetch.Every, time.Second)
+	consume.Or(&c.Hold, 10*time.Minute)
+	consume.Or(&c.Queue.DeadLetter, c.DeadLetter.Name)
 	c.Retry.Tiers = append([]Tier(nil), c.Retry.Tiers...)
 	for i := range c.Retry.Tiers {
 		tier := &c.Retry.Tiers[i]
-		or(&tier.Queue, fmt.Sprintf("%s.retry.%v", c.Queue.Name, tier.Delay))
+		consume.Or(&tier.Queue, fmt.Sprintf("%s.retry.%v", c.Queue.Name, tier.Delay))
 	}
-	if c.Outcome == nil {
-		c.Outcome = flow.OutcomeOf
+}
+
+// handling returns what the engine needs to know, with the defaults. The Config must be complete.
+func (c *Config) handling() consume.Config[*amqp.Delivery] {
+	h := consume.Config[*amqp.Delivery]{
+		Broker: "rabbitmq", Noun: "message", Place: "queue", MaxWorkers: maxWorkers, MinDelay: time.Millisecond, LastExhausted: consume.Reject,
+		Handle: c.Handle, Timeout: c.Timeout, Workers: c.Workers, Gate: c.Gate, Request: c.Request, Outcome: c.Outcome,
+		InPlace: c.Retry.InPlace, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff,
+		DeadLetter: c.DeadLetter.Name, Exhausted: consume.Exhausted(c.Exhausted), Drain: c.Drain,
+		Hooks: consume.Hooks[*amqp.Delivery]{
+			Error: c.Hooks.Error, Handled: c.Hooks.Handled, Retried: c.Hooks.Retried,
+			DeadLettered: c.Hooks.DeadLettered, Discarded: c.Hooks.Discarded,
+		},
 	}
-	if c.Request == nil {
-		c.Request = func(*amqp.Delivery) flow.Request { return flow.Request{} }
+	for _, tier := range c.Retry.Tiers {
+		h.Tiers = append(h.Tiers, consume.Tier{Name: tier.Queue, Delay: tier.Delay})
 	}
+	h.Complete()
+	return h
 }
 
 // topology returns everything that the Consumer needs at the broker. The Config must be complete.
@@ -186,33 +195,23 @@ func (c *Config) topology() Topology {
 }
 
 // validate checks a Config after complete.
-func (c *Config) validate() error {
+func (c *Config) validate(handling *consume.Config[*amqp.Delivery]) error {
 	var p headgate.Problems
 	c.Broker.validate(&p)
 	c.Queue.validate(&p, "queue")
 	(&Topology{Setup: c.Setup, Exchanges: c.Exchanges, Bindings: c.Bindings}).validate(&p, "")
-	if c.Handle == nil {
-		p.Add("handle", "there is no function to handle messages with")
-	}
-	if c.Timeout < 0 {
-		p.Add("timeout", "the timeout is %v, must be 0 or more", c.Timeout)
-	}
-	between(&p, "workers", "the number of workers", int64(c.Workers), 1, maxWorkers)
+	handling.Validate(&p)
 	c.Prefetch.validate(&p, c.Queue.SingleActive)
 	if c.Hold < 0 {
 		p.Add("hold", "the time to hold a message is %v, must be more than 0", c.Hold)
 	}
-	if c.Drain < 0 || c.Drain > maxDrain {
-		p.Add("drain", "the time to drain is %v, must be more than 0 and at most %v", c.Drain, maxDrain)
-	}
-	c.Retry.validate(&p)
 	c.validateQueues(&p)
 	return p.Err("rabbitmq")
 }
 
 func (f *Prefetch) validate(p *headgate.Problems, single bool) {
-	between(p, "prefetch.min", "the least prefetch", int64(f.Min), 1, maxPrefetch)
-	between(p, "prefetch.max", "the largest prefetch", int64(f.Max), 1, maxPrefetch)
+	consume.Between(p, "prefetch.min", "the least prefetch", int64(f.Min), 1, maxPrefetch)
+	consume.Between(p, "prefetch.max", "the largest prefetch", int64(f.Max), 1, maxPrefetch)
 	if f.Min > f.Max {
 		p.Add("prefetch.min", "the least prefetch is %d, must be prefetch.max (%d) at most", f.Min, f.Max)
 	}
@@ -227,47 +226,17 @@ func (f *Prefetch) validate(p *headgate.Problems, single bool) {
 	}
 }
 
-func (r *Retry) validate(p *headgate.Problems) {
-	if r.InPlace < 0 {
-		p.Add("retry.in_place", "the number of tries in place is %d, must be 0 or more", r.InPlace)
-	}
-	if r.Backoff < 0 {
-		p.Add("retry.backoff", "the backoff is %v, must be more than 0", r.Backoff)
-	}
-	if r.MaxBackoff < r.Backoff {
-		p.Add("retry.max_backoff", "the longest backoff is %v, must be the first backoff (%v) or more", r.MaxBackoff, r.Backoff)
-	}
-	for i, tier := range r.Tiers {
-		if tier.Delay < time.Millisecond {
-			p.Add(fmt.Sprintf("retry.tiers[%d].delay", i), "the delay is %v, must be 1ms or more", tier.Delay)
-		}
-		q := Queue{Name: tier.Queue, TTL: max(tier.Delay, 0)}
-		q.validate(p, fmt.Sprintf("retry.tiers[%d].queue", i))
-	}
-}
-
-// validateQueues checks all queues together, because a message must not return to a queue where it
-// has been.
+// validateQueues checks the queues of Retry and DeadLetter.
 func (c *Config) validateQueues(p *headgate.Problems) {
-	used := map[string]string{c.Queue.Name: "queue"} // name to field
-	check := func(field, name string) {
-		if other, ok := used[name]; ok {
-			p.Add(field, "the queue %q is also %s, must be another one", name, other)
-			return
-		}
-		used[name] = field
-	}
+	used := consume.Places{c.Queue.Name: "queue"}
 	for i, tier := range c.Retry.Tiers {
-		check(fmt.Sprintf("retry.tiers[%d].queue", i), tier.Queue)
+		field := fmt.Sprintf("retry.tiers[%d].queue", i)
+		(&Queue{Name: tier.Queue, TTL: max(tier.Delay, 0)}).validate(p, field)
+		used.Add(p, field, "queue", tier.Queue)
 	}
-	switch dead := c.DeadLetter.Name; {
-	case c.Exhausted > Discard:
-		p.Add("exhausted", "exhausted is %d, must be %d to %d", c.Exhausted, ToDeadLetter, Discard)
-	case c.Exhausted == ToDeadLetter && dead == "":
-		p.Add("dead_letter", "there is no dead-letter queue: name one, or say with exhausted that messages which fail are rejected, block or are discarded")
-	case dead != "":
+	if dead := c.DeadLetter.Name; dead != "" {
 		// The broker itself sends messages there that exceed the DeliveryLimit.
-		check("dead_letter", dead)
+		used.Add(p, "dead_letter", "queue", dead)
 		c.DeadLetter.validate(p, "dead_letter")
 		if c.Queue.DeadLetter != dead {
 			p.Add("queue.dead_letter", "the dead-letter queue is %q here, and %q in dead_letter: must be the same", c.Queue.DeadLetter, dead)

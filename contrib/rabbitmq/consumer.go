@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/headgate/headgate/flow"
-	"github.com/headgate/headgate/internal/attempt"
-	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/consume"
 	"github.com/headgate/headgate/internal/sleep"
 )
 
@@ -27,62 +24,48 @@ type Consumer struct {
 	letters *Publisher
 	ran     atomic.Bool
 
-	mu       sync.Mutex // guards what follows
-	told     []func()   // hooks to call after mu was unlocked
-	dispatch *dispatch.Dispatcher[*item]
-	session  *session // nil while there is no connection
-	held     int      // unsettled messages of all sessions that are not lost
+	engine   *consume.Engine[*amqp.Delivery, *item] // its lock guards what follows
+	session  *session                               // nil while there is no connection
+	held     int                                    // unsettled messages of all sessions that are not lost
 	bytes    int64
-	running  int // of all sessions
 	ready    int // messages in the queue
 	trip     time.Duration
 	headSent time.Time // when the message that was delivered last was published
-	window   window
-	since    time.Time // when the window began
-	sized    int       // how many bodies were seen in the window, and their total size
+	since    time.Time // when the window of the tuner began; what follows was counted since then
+	done     int       // messages
+	sized    int       // bodies that were seen, and their total size
 	sizes    int64
-	changed  time.Time // when running changed last
-	counts   Counts
+	counts   Counts // those that the engine does not count
 }
 
-// item is one message in progress. The Consumer's lock guards it, except that the goroutine that
-// runs it may read the delivery and the letter.
+// item is one message in progress. The Consumer's lock guards it.
 type item struct {
-	delivery *amqp.Delivery
+	consume.Item[*amqp.Delivery]
 	of       *session
-	origin   Origin // zero unless it comes from a tier
+	attempts int // in tiers
 	since    time.Time
 	sent     time.Time // zero if that is not known
-	tries    int       // failed attempts
 	running  bool
-	parked   bool // waits for its next try
 	settled  bool // settled, or lost with its connection
-	// letter is what to publish instead of handling the message. written updates the counts after
-	// that.
-	letter  *Message
-	written func()
 }
 
 // New returns a consumer, which does nothing before Run. The error is a
 // [*headgate.InvalidError] that lists everything that is wrong with the configuration.
 func New(config Config) (*Consumer, error) {
 	config.complete()
-	if err := config.validate(); err != nil {
+	handling := config.handling()
+	if err := config.validate(&handling); err != nil {
 		return nil, err
 	}
 	c := &Consumer{config: config, topology: config.topology()}
-	c.tuner = newTuner(&c.config.Prefetch, config.Workers)
-	c.dispatch = dispatch.New(dispatch.Config[*item]{
-		Lock:    (*locker)(c),
-		Gate:    config.Gate,
-		Workers: config.Workers,
+	c.tuner = newTuner(&c.config.Prefetch, handling.Workers)
+	c.engine = consume.New(handling, consume.Source[*item]{
 		Context: func(it *item) context.Context { return it.of.ctx },
 		Wants:   (*item).wanted,
 		Begin:   c.begin,
 		End:     c.end,
-		Run:     c.run,
-		Refused: c.refused,
-		Never:   func(it *item, err error) { c.fail(it, Permanent(err)) },
+		Letter:  c.publish,
+		Settle:  c.settle,
 	})
 	return c, nil
 }
@@ -119,11 +102,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		c.lock()
-		c.trouble(err)
-		c.unlock()
+		c.engine.Lock()
+		c.engine.Trouble(err)
+		c.engine.Unlock()
 		tries++
-		sleep.For(ctx, attempt.Backoff(tries, reconnectFirst, reconnectLongest))
+		sleep.For(ctx, consume.Backoff(tries, reconnectFirst, reconnectLongest))
 	}
 	return nil
 }
@@ -139,11 +122,11 @@ func (c *Consumer) openLetters() error {
 		broker.Name += " letters"
 	}
 	letters, err := NewPublisher(PublisherConfig{
-		Broker: broker, MaxOutstanding: c.config.Workers,
+		Broker: broker, MaxOutstanding: c.engine.Config.Workers,
 		Hooks: PublisherHooks{Error: func(err error) {
-			c.lock()
-			defer c.unlock()
-			c.trouble(err)
+			c.engine.Lock()
+			defer c.engine.Unlock()
+			c.engine.Trouble(err)
 		}},
 	})
 	if err != nil {
@@ -164,46 +147,16 @@ func (c *Consumer) closeLetters() {
 	_ = c.letters.Close(ctx)
 }
 
-// locker is the Consumer's lock, for the dispatcher.
-type locker Consumer
-
-func (l *locker) Lock()   { (*Consumer)(l).lock() }
-func (l *locker) Unlock() { (*Consumer)(l).unlock() }
-
-// lock and unlock guard the state. unlock also calls the hooks that tell has collected, because
-// they may need the lock themselves.
-func (c *Consumer) lock() { c.mu.Lock() }
-
-func (c *Consumer) unlock() {
-	told := c.told
-	c.told = nil
-	c.mu.Unlock()
-	for _, f := range told {
-		f()
-	}
-}
-
-// tell makes unlock call f.
-func (c *Consumer) tell(f func()) { c.told = append(c.told, f) }
-
-// trouble makes unlock call Hooks.Error. The caller holds the lock.
-func (c *Consumer) trouble(err error) {
-	if h := c.config.Hooks.Error; h != nil && err != nil {
-		c.tell(func() { h(err) })
-	}
-}
-
 // received accepts a delivery.
 func (c *Consumer) received(s *session, d amqp.Delivery) {
-	c.lock()
-	defer c.unlock()
-	it := &item{delivery: &d, of: s, since: time.Now()}
+	c.engine.Lock()
+	defer c.engine.Unlock()
+	it := &item{Item: consume.Item[*amqp.Delivery]{Message: &d}, of: s, since: time.Now()}
 	if o, ok := OriginOf(d.Headers); ok && !o.Due.IsZero() && o.Queue == c.config.Queue.Name {
-		it.origin = o
+		it.Tier, it.attempts = o.Tier, o.Attempts
 		d.Exchange, d.RoutingKey = o.Exchange, o.Key
 	}
 	it.sent, _ = Sent(&d)
-	c.elapse()
 	d.Acknowledger = settledByUs{}
 	s.held[it] = struct{}{}
 	c.held++
@@ -219,57 +172,70 @@ func (c *Consumer) received(s *session, d amqp.Delivery) {
 		c.giveBack(it)
 		return
 	}
-	c.submit(it)
-}
-
-// submit hands an item to the dispatcher. The caller holds the lock.
-func (c *Consumer) submit(it *item) {
-	if it.letter != nil {
-		c.dispatch.Start(it)
-		return
-	}
-	c.dispatch.Ask(it, c.config.Request(it.delivery))
+	c.engine.Submit(it)
 }
 
 // wanted reports whether an item may begin. When the Consumer ends, only letters may. The caller
 // holds the lock.
 func (it *item) wanted() bool {
-	return !it.settled && !it.of.gone && (!it.of.over || it.letter != nil)
+	return !it.settled && !it.of.gone && (!it.of.over || it.IsLetter())
 }
 
 // begin and end enclose the time in which an item asks the gate or runs. The caller holds the lock.
 func (c *Consumer) begin(it *item) {
-	c.elapse()
 	it.running = true
 	it.of.running++
-	c.running++
 }
 
 func (c *Consumer) end(it *item) {
-	c.elapse()
 	it.running = false
 	it.of.running--
-	c.running--
 	it.of.rest()
 }
 
-// elapse adds the time since the last change to the window. It is called before the number of held
-// or running messages changes.
-func (c *Consumer) elapse() {
-	now := time.Now()
-	passed := now.Sub(c.changed)
-	c.changed = now
-	c.window.busy += time.Duration(c.running) * passed
-	if s := c.session; s != nil {
-		c.window.waiting += time.Duration(max(len(s.held)-s.running-s.parked, 0)) * passed
+// settle ends an item as the engine says. A message whose handler was told to stop will be handled
+// by the next consumer that gets it. The caller holds the lock.
+func (c *Consumer) settle(it *item, fate consume.Fate) {
+	if it.settled {
+		return
+	}
+	switch fate {
+	case consume.Done:
+		c.decide(it, acknowledge)
+	case consume.Rejected:
+		c.decide(it, discard)
+	case consume.Returned:
+		c.counts.Requeued++
+		c.decide(it, sendBack)
+	}
+	c.done++
+}
+
+// giveBack returns a message that has not begun, or waits for its next try, to the queue. The
+// caller holds the lock.
+func (c *Consumer) giveBack(it *item) {
+	c.counts.Requeued++
+	if it.Tries > 0 {
+		c.decide(it, sendBack)
+	} else {
+		c.decide(it, putBack)
 	}
 }
 
-func (c *Consumer) refused(it *item, err error) {
-	c.counts.Refused++
-	if _, ok := errors.AsType[*flow.Rejection](err); !ok && it.of.ctx.Err() == nil {
-		c.trouble(err)
+// decide makes the session settle a delivery, and frees its room. The caller holds the lock.
+func (c *Consumer) decide(it *item, fate fate) {
+	if s := it.of; !s.gone {
+		s.settle(it.Message.DeliveryTag, fate)
 	}
+	c.forget(it)
+}
+
+// forget frees the room of an item. The caller holds the lock.
+func (c *Consumer) forget(it *item) {
+	it.settled = true
+	delete(it.of.held, it)
+	c.held--
+	c.bytes -= int64(len(it.Message.Body))
 }
 
 // settledByUs is the Acknowledger of the deliveries that Handle gets.

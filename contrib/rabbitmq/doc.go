@@ -18,8 +18,7 @@
 //	return consumer.Run(ctx) // until ctx ends
 //
 // A message is acknowledged when it is done: Handle has returned nil, or a retry tier or the
-// dead-letter queue has it. Messages are handled concurrently, and are acknowledged in the order in
-// which they are done.
+// dead-letter queue has it. Messages are handled concurrently.
 //
 // A [flow.Gate] decides how many messages are handled at a time and how often: a rate with
 // [flow.Rate], permits, an adaptive limit, or a chain of them. Messages that the gate

@@ -7,7 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/headgate/headgate/internal/attempt"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // ErrAbandoned is wrapped by the error that Run returns if messages were still being handled after
@@ -65,13 +65,13 @@ func (e *PublishError) Error() string {
 func (e *PublishError) Unwrap() error { return e.Cause }
 
 // PanicError is the error for a panic of Handle. The message is not tried again.
-type PanicError = attempt.PanicError
+type PanicError = consume.PanicError
 
 // Permanent marks an error for which trying again is of no use: the message is exhausted at once.
 // Permanent(nil) is nil.
-func Permanent(err error) error { return attempt.Permanent(err) }
+func Permanent(err error) error { return consume.Permanent(err) }
 
 // Later marks an error after which the next try in place must wait for at least d, such as the time
 // of a Retry-After header. Later(nil, d) is nil. A [*flow.Rejection] or a [*headgate.DeniedError]
 // in an error that Handle returns has the same effect.
-func Later(err error, d time.Duration) error { return attempt.Later(err, d) }
+func Later(err error, d time.Duration) error { return consume.Later(err, d) }

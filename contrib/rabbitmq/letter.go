@@ -1,11 +1,15 @@
 package rabbitmq
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Headers of messages. Letters are messages in retry tiers and dead-letter queues, and messages
@@ -21,21 +25,16 @@ const (
 	HeaderExchange = "headgate-exchange"
 	HeaderKey      = "headgate-routing-key"
 	// HeaderReason is the error of the last attempt, at most 1,000 bytes of it.
-	HeaderReason = "headgate-reason"
+	HeaderReason = consume.HeaderReason
 	// HeaderAttempts is how often the message was tried, in all tiers together.
-	HeaderAttempts = "headgate-attempts"
+	HeaderAttempts = consume.HeaderAttempts
 	// HeaderFailed is when the last attempt failed.
-	HeaderFailed = "headgate-failed"
+	HeaderFailed = consume.HeaderFailed
 	// HeaderDue is when the message may be tried again. Only messages in tiers, or back from a
 	// tier, have it.
-	HeaderDue = "headgate-due"
+	HeaderDue = consume.HeaderDue
 	// HeaderTier is the number of the tier in which the message is, or was last, counted from 1.
 	HeaderTier = "headgate-tier"
-)
-
-const (
-	headerPrefix = "headgate-"
-	maxReason    = 1000
 )
 
 // Origin says where a letter was first, and what has happened since.
@@ -144,26 +143,37 @@ func Sent(d *amqp.Delivery) (time.Time, bool) {
 	return d.Timestamp, !d.Timestamp.IsZero()
 }
 
-// letter returns the message to publish to a queue after an error. For a dead-letter queue, tier is
-// 0 and due is zero.
-func (c *Consumer) letter(it *item, queue string, err error, tier int, due time.Time) Message {
-	d := it.delivery
+// publish returns a function that publishes a letter for a message.
+func (c *Consumer) publish(it *item, l consume.Letter) func(ctx context.Context) error {
+	letter := c.letter(it, l)
+	return func(ctx context.Context) error {
+		err := c.letters.Publish(ctx, letter)
+		if _, ok := errors.AsType[*ReturnedError](err); ok {
+			// The queue was deleted. A new session declares it again, or reports that it is missing.
+			it.of.lost(err)
+		}
+		return err
+	}
+}
+
+func (c *Consumer) letter(it *item, l consume.Letter) Message {
+	d := it.Message
 	headers := amqp.Table{}
 	for key, value := range d.Headers {
-		if !strings.HasPrefix(key, headerPrefix) && !ofBroker[key] {
+		if !strings.HasPrefix(key, consume.HeaderPrefix) && !ofBroker[key] {
 			headers[key] = value
 		}
 	}
 	headers[HeaderQueue] = c.config.Queue.Name
 	headers[HeaderExchange], headers[HeaderKey] = d.Exchange, d.RoutingKey
-	headers[HeaderReason] = shortened(err.Error())
-	headers[HeaderAttempts] = int64(it.origin.Attempts + it.tries)
-	headers[HeaderFailed] = time.Now().UTC().Format(time.RFC3339Nano)
-	headers[HeaderTier] = int64(max(tier, it.origin.Tier))
-	if !due.IsZero() {
-		headers[HeaderDue] = due.UTC().Format(time.RFC3339Nano)
+	headers[HeaderReason] = l.Reason
+	headers[HeaderAttempts] = int64(it.attempts + l.Attempts)
+	headers[HeaderFailed] = l.Failed.UTC().Format(time.RFC3339Nano)
+	headers[HeaderTier] = int64(max(l.Tier, it.Tier))
+	if !l.Due.IsZero() {
+		headers[HeaderDue] = l.Due.UTC().Format(time.RFC3339Nano)
 	}
-	return Message{Key: queue, Publishing: amqp.Publishing{
+	return Message{Key: l.To, Publishing: amqp.Publishing{
 		Headers: headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
 		DeliveryMode: amqp.Persistent, Priority: d.Priority, CorrelationId: d.CorrelationId,
 		ReplyTo: d.ReplyTo, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId,
@@ -179,11 +189,6 @@ var ofBroker = map[string]bool{
 	"CC": true, "BCC": true, "x-death": true, "x-delivery-count": true,
 	"x-first-death-exchange": true, "x-first-death-queue": true, "x-first-death-reason": true,
 	"x-last-death-exchange": true, "x-last-death-queue": true, "x-last-death-reason": true,
-}
-
-// shortened returns at most maxReason bytes of a text.
-func shortened(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
 // copied returns a copy of a table that may be changed.

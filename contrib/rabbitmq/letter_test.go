@@ -7,6 +7,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // TestOrigin: what was written is read, and what makes no sense is not.
@@ -57,31 +59,25 @@ func TestLetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	it := &item{tries: 2, origin: Origin{Attempts: 5}, delivery: &amqp.Delivery{
+	it := &item{attempts: 5, Item: consume.Item[*amqp.Delivery]{Message: &amqp.Delivery{
 		Headers:  amqp.Table{"tenant": "acme", "CC": []any{"x"}, "x-death": []any{}, "headgate-reason": "old", HeaderSent: int64(7)},
 		Exchange: "shop", RoutingKey: "new", UserId: "joe", Expiration: "5", MessageId: "m", Priority: 3, Body: []byte("b"),
-	}}
-	m := c.letter(it, "orders.dead", errLong, 0, time.Time{})
-	if m.Key != "orders.dead" || m.Exchange != "" || m.UserId != "" || m.Expiration != "" || m.MessageId != "m" || m.Priority != 3 || !bytes.Equal(m.Body, it.delivery.Body) {
+	}}}
+	m := c.letter(it, consume.Letter{To: "orders.dead", Reason: "down", Attempts: 2, Failed: time.Now()})
+	if m.Key != "orders.dead" || m.Exchange != "" || m.UserId != "" || m.Expiration != "" || m.MessageId != "m" || m.Priority != 3 || !bytes.Equal(m.Body, it.Message.Body) {
 		t.Errorf("%+v", m)
 	}
 	if m.Headers["CC"] != nil || m.Headers["x-death"] != nil || m.Headers["tenant"] != "acme" || m.Headers[HeaderSent] != int64(7) {
 		t.Errorf("%v", m.Headers)
 	}
 	o, ok := OriginOf(m.Headers)
-	if !ok || o.Attempts != 7 || o.Exchange != "shop" || o.Key != "new" || o.Queue != "orders" || !o.Due.IsZero() || len(o.Reason) > maxReason {
+	if !ok || o.Attempts != 7 || o.Exchange != "shop" || o.Key != "new" || o.Queue != "orders" || !o.Due.IsZero() || o.Reason != "down" {
 		t.Errorf("%+v, %v", o, ok)
 	}
 	if err := m.validate(); err != nil {
 		t.Error(err)
 	}
 }
-
-type longError struct{}
-
-func (longError) Error() string { return strings.Repeat("ä", 5000) }
-
-var errLong = longError{}
 
 // FuzzDifference: whatever a broker says, it is read or left.
 func FuzzDifference(f *testing.F) {

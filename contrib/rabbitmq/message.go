@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Message is a message to publish.
@@ -50,7 +51,7 @@ func (m *Message) validate() error {
 
 // complete sets the defaults. It changes no table of the caller.
 func (m *Message) complete() {
-	or(&m.DeliveryMode, amqp.Persistent)
+	consume.Or(&m.DeliveryMode, amqp.Persistent)
 	if m.MessageId == "" {
 		m.MessageId = rand.Text()
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/attempt"
+	"github.com/headgate/headgate/internal/consume"
 	"github.com/headgate/headgate/internal/sleep"
 )
 
@@ -111,13 +111,13 @@ const (
 // [*headgate.InvalidError] that lists everything that is wrong with the configuration.
 func NewPublisher(config PublisherConfig) (*Publisher, error) {
 	config.Broker.complete()
-	or(&config.MaxOutstanding, DefaultMaxOutstanding)
-	or(&config.ConfirmTimeout, DefaultConfirmTimeout)
+	consume.Or(&config.MaxOutstanding, DefaultMaxOutstanding)
+	consume.Or(&config.ConfirmTimeout, DefaultConfirmTimeout)
 	var p headgate.Problems
 	config.Broker.validate(&p)
 	config.Topology.validate(&p, "topology.")
 	const most = 1_000_000
-	between(&p, "max_outstanding", "the number of messages in memory", int64(config.MaxOutstanding), 1, most)
+	consume.Between(&p, "max_outstanding", "the number of messages in memory", int64(config.MaxOutstanding), 1, most)
 	if config.ConfirmTimeout < leastEvery {
 		p.Add("confirm_timeout", "the timeout of confirms is %v, must be %v or more", config.ConfirmTimeout, leastEvery)
 	}
@@ -136,12 +136,6 @@ func NewPublisher(config PublisherConfig) (*Publisher, error) {
 	publisher.life, publisher.kill = context.WithCancel(context.Background())
 	go publisher.run()
 	return publisher, nil
-}
-
-func between(p *headgate.Problems, field, what string, n, least, most int64) {
-	if n < least || n > most {
-		p.Add(field, "%s is %d, must be %d to %d", what, n, least, most)
-	}
 }
 
 // Publish returns when the broker has confirmed the message. A nil error means that the message is
@@ -337,7 +331,7 @@ func (p *Publisher) run() {
 		}
 		p.trouble(err)
 		tries++
-		if !sleep.For(p.life, attempt.Backoff(tries, reconnectFirst, reconnectLongest)) {
+		if !sleep.For(p.life, consume.Backoff(tries, reconnectFirst, reconnectLongest)) {
 			return
 		}
 	}

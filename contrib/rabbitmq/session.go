@@ -30,23 +30,13 @@ type session struct {
 	prefetch  int
 	held      map[*item]struct{} // deliveries that are not settled
 	running   int
-	parked    int           // items that wait for their next try in place
-	letters   int           // items whose letters are to be published
-	over      bool          // nothing but letters may begin any more
-	gone      bool          // the connection is lost, or over is set and all items were given back
-	idle      chan struct{} // closed when it is over and nothing runs
-	settles   []settlement
-	last      bool          // no more settlements come
-	more      chan struct{} // receives a value when there are more settlements
-	settled   chan struct{} // closed when all settlements were sent, or cannot be sent any more
+	over      bool           // nothing but letters may begin any more
+	gone      bool           // the connection is lost, or over is set and all items were given back
+	idle      chan struct{}  // closed when it is over and nothing runs
+	settling  sync.WaitGroup // settlements that are being sent
 }
 
-// settlement says how a delivery is settled.
-type settlement struct {
-	number uint64
-	fate   fate
-}
-
+// fate says how a delivery is settled.
 type fate uint8
 
 const (
@@ -77,7 +67,6 @@ func (c *Consumer) connect(ctx context.Context, turn int) (*session, error) {
 	s := &session{
 		c: c, link: l, name: fmt.Sprintf("headgate-%d", turn),
 		held: make(map[*item]struct{}), idle: make(chan struct{}),
-		more: make(chan struct{}, 1), settled: make(chan struct{}),
 	}
 	err = c.topology.apply(ctx, l)
 	for _, ch := range []**amqp.Channel{&s.ch, &s.probe} {
@@ -98,17 +87,16 @@ func (s *session) serve(ctx context.Context) error {
 	life, lost := context.WithCancelCause(context.Background())
 	s.lost = lost
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	c.lock()
+	c.engine.Lock()
 	c.session = s
 	c.counts.Connects++
-	c.window, c.since, c.changed = window{}, time.Now(), time.Now()
-	c.unlock()
+	c.measure(time.Now())
+	c.engine.Unlock()
 
 	closed := s.ch.NotifyClose(make(chan *amqp.Error, 1))
 	cancelled := s.ch.NotifyCancel(make(chan string, 1))
 	var all sync.WaitGroup
 	all.Go(func() { s.watch(closed, cancelled) })
-	all.Go(func() { s.settler(life) })
 	all.Go(func() { // closing the socket makes all calls to the broker return
 		<-life.Done()
 		s.link.over()
@@ -191,8 +179,8 @@ func (s *session) subscribe(ctx context.Context, prefetch int) error {
 			return err
 		}
 	}
-	c.lock()
-	defer c.unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	s.prefetch = prefetch
 	if number > 0 {
 		c.counts.Tuned++
@@ -204,29 +192,16 @@ func (s *session) unsubscribe(ctx context.Context, number int) error {
 	return s.link.ask(ctx, "cancelling a consumer", func() error { return s.ch.Cancel(s.tag(number), false) })
 }
 
-// settler sends settlements to the broker, in the order in which they were decided.
-func (s *session) settler(life context.Context) {
-	defer close(s.settled)
-	for {
-		s.c.lock()
-		batch, last := s.settles, s.last
-		s.settles = nil
-		s.c.unlock()
-		for _, one := range batch {
-			if err := settlers[one.fate](s.ch, one.number); err != nil {
-				s.lost(fmt.Errorf("rabbitmq: settling a message: %w", err))
-				return
-			}
+// settle makes the engine's Unlock tell the broker how a delivery is settled. The caller holds the
+// lock.
+func (s *session) settle(number uint64, fate fate) {
+	s.settling.Add(1)
+	s.c.engine.Tell(func() {
+		defer s.settling.Done()
+		if err := settlers[fate](s.ch, number); err != nil {
+			s.lost(fmt.Errorf("rabbitmq: settling a message: %w", err))
 		}
-		if last {
-			return
-		}
-		select {
-		case <-s.more:
-		case <-life.Done():
-			return
-		}
-	}
+	})
 }
 
 // tune regularly checks the queue's length, messages that have waited for too long, and the
@@ -245,12 +220,12 @@ func (s *session) tune(stop, life context.Context) {
 			return
 		}
 		before := s.prefetch // only this goroutine changes it
-		c.lock()
+		c.engine.Lock()
 		now := time.Now()
 		c.ready, c.trip = q.Messages, now.Sub(began)
 		s.letGo(now)
-		next := c.tuned(now)
-		c.unlock()
+		next := c.tuner.next(c.measure(now))
+		c.engine.Unlock()
 		if next == before {
 			continue
 		}
@@ -261,52 +236,51 @@ func (s *session) tune(stop, life context.Context) {
 	}
 }
 
-// tuned ends the window and returns the prefetch for the next one. The caller holds the lock.
-func (c *Consumer) tuned(now time.Time) int {
-	c.elapse()
-	w := c.window
-	w.length, w.roundTrip, w.ready = now.Sub(c.since), c.trip, c.ready
+// measure ends a window and begins the next one. The caller holds the lock.
+func (c *Consumer) measure(now time.Time) window {
+	w := window{length: now.Sub(c.since), done: c.done, roundTrip: c.trip, ready: c.ready}
+	w.busy, w.waiting = c.engine.Load()
 	if c.sized > 0 {
 		w.size = c.sizes / int64(c.sized)
 	}
-	c.window, c.since, c.sized, c.sizes = window{}, now, 0, 0
-	return c.tuner.next(w)
+	c.since, c.done, c.sized, c.sizes = now, 0, 0, 0
+	return w
 }
 
 // letGo gives back messages that have waited for too long. The caller holds the lock.
 func (s *session) letGo(now time.Time) {
 	for it := range s.held {
-		if !it.running && it.letter == nil && now.Sub(it.since) > s.c.config.Hold {
+		if !it.running && !it.IsLetter() && now.Sub(it.since) > s.c.config.Hold {
 			s.c.giveBack(it)
 		}
 	}
-	s.c.dispatch.Prune()
+	s.c.engine.Prune()
 }
 
 // finish ends a session in order when the Consumer ends.
 func (s *session) finish(life context.Context) error {
 	c := s.c
-	c.lock()
+	c.engine.Lock()
 	s.over = true
-	c.unlock()
+	c.engine.Unlock()
 	if err := s.unsubscribe(life, s.consumers-1); err != nil {
 		return nil //nolint:nilerr // there is no connection to end: everything comes again
 	}
 	s.receiving.Wait() // deliveries that arrived meanwhile are put back
-	c.lock()
+	c.engine.Lock()
 	for it := range s.held {
-		if !it.running && it.letter == nil {
+		if !it.running && !it.IsLetter() {
 			c.giveBack(it)
 		}
 	}
-	c.dispatch.Prune()
+	c.engine.Prune()
 	s.rest()
-	c.unlock()
-	s.wait(life, c.config.Drain)
+	c.engine.Unlock()
+	s.wait(life, c.engine.Config.Drain)
 	s.cancel(context.Canceled)
 	s.wait(life, time.Second)
 
-	c.lock()
+	c.engine.Lock()
 	left := s.running
 	for it := range s.held {
 		if it.running {
@@ -314,21 +288,18 @@ func (s *session) finish(life context.Context) error {
 		}
 		// Its handler has begun, or its letter could not be published, so the message itself may be
 		// the cause.
-		c.settle(it, sendBack)
+		c.decide(it, sendBack)
 	}
-	s.gone, s.last = true, true
-	c.unlock()
-	s.wake()
-	select {
-	case <-s.settled:
-		// When the broker answers this, it has received all settlements. Messages without a
-		// settlement are delivered again.
-		_ = s.link.ask(life, "closing a channel", s.ch.Close)
-	case <-time.After(goodbye):
-	case <-life.Done():
-	}
+	s.gone = true
+	// When the broker answers this, it has received all settlements. Messages without a settlement
+	// are delivered again.
+	_ = s.link.ask(life, "closing a channel", func() error {
+		c.engine.Unlock() // sends settlements
+		s.settling.Wait()
+		return s.ch.Close()
+	})
 	if left > 0 {
-		return fmt.Errorf("%w: %d messages within %v", ErrAbandoned, left, c.config.Drain)
+		return fmt.Errorf("%w: %d messages within %v", ErrAbandoned, left, c.engine.Config.Drain)
 	}
 	return nil
 }
@@ -344,10 +315,16 @@ func (s *session) wait(life context.Context, d time.Duration) {
 	}
 }
 
-// rest closes idle if the session is over and nothing runs. The caller holds the lock.
+// rest closes idle if the session is over, nothing runs, and no letter is to be published. The
+// caller holds the lock.
 func (s *session) rest() {
-	if !s.over || s.running > 0 || s.letters > 0 {
+	if !s.over || s.running > 0 {
 		return
+	}
+	for it := range s.held {
+		if it.IsLetter() {
+			return
+		}
 	}
 	select {
 	case <-s.idle:
@@ -359,24 +336,16 @@ func (s *session) rest() {
 // drop forgets all messages that the session holds. The broker delivers them again.
 func (s *session) drop() {
 	c := s.c
-	c.lock()
-	defer c.unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	s.gone = true
 	s.cancel(ErrLost)
 	for it := range s.held {
 		c.counts.Lost++
 		c.forget(it)
 	}
-	c.dispatch.Prune()
+	c.engine.Prune()
 	if c.session == s {
 		c.session = nil
-	}
-}
-
-// wake tells the settler that there is something to do.
-func (s *session) wake() {
-	select {
-	case s.more <- struct{}{}:
-	default:
 	}
 }

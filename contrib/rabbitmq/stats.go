@@ -68,12 +68,15 @@ type Counts struct {
 // Stats is a snapshot.
 func (c *Consumer) Stats() Stats {
 	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.engine.Lock()
+	defer c.engine.Unlock()
 	s := Stats{
-		Connected: c.session != nil, Running: c.running, Held: c.held, Bytes: c.bytes,
+		Connected: c.session != nil, Running: c.engine.Running, Held: c.held, Bytes: c.bytes,
 		RoundTrip: c.trip, Counts: c.counts,
 	}
+	e := &c.engine.Counts
+	s.Handled, s.Failed, s.Retried, s.Delayed, s.Refused = e.Handled, e.Failed, e.Retried, e.Delayed, e.Refused
+	s.DeadLettered, s.Rejected, s.Discarded = e.DeadLettered, e.Rejected, e.Discarded
 	if c.session == nil {
 		return s
 	}

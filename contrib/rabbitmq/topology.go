@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/consume"
 )
 
 // Setup says what to do about exchanges and queues before they are used.
@@ -109,7 +110,7 @@ func (q *Queue) arguments() amqp.Table {
 	if q.Type == Quorum {
 		table["x-queue-type"] = "quorum"
 		limit := q.DeliveryLimit
-		or(&limit, DefaultDeliveryLimit)
+		consume.Or(&limit, DefaultDeliveryLimit)
 		table["x-delivery-limit"] = int64(limit - 1)
 	} else {
 		table["x-queue-type"] = "classic"

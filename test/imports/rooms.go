@@ -41,9 +41,8 @@ func Rooms() []Room {
 		{"internal/closest", nil},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
-		// What consumers of queues share: how tries end, and who may begin.
-		{"internal/attempt", []string{".", "flow"}},
-		{"internal/dispatch", []string{".", "flow", "internal/attempt"}},
+		// What the consumers of message brokers share: the way of a message.
+		{"internal/consume", []string{".", "flow"}},
 		// How many calls there were, by what became of them, and how long they took.
 		{"internal/tally", nil},
 		// The pauses between tries.
@@ -85,7 +84,7 @@ func Rooms() []Room {
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
-		{"contrib/*", append([]string{"httplimit", "internal/attempt", "internal/dispatch", "internal/sleep"}, adapter...)},
+		{"contrib/*", append([]string{"httplimit", "internal/consume", "internal/sleep"}, adapter...)},
 		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.

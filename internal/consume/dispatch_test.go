@@ -1,4 +1,4 @@
-package dispatch
+package consume
 
 import (
 	"context"
@@ -37,10 +37,10 @@ func (g *gate) TryAcquire(_ context.Context, r flow.Request) (flow.Permit, error
 	return flow.Permit{}, nil
 }
 
-// bench is a Dispatcher of numbers, and what has become of them.
+// bench is a dispatcher of numbers, and what has become of them.
 type bench struct {
 	sync.Mutex
-	*Dispatcher[int]
+	*dispatcher[int]
 	gate      *gate
 	unwanted  map[int]bool
 	ran       []int
@@ -51,12 +51,14 @@ type bench struct {
 
 func newBench(workers int) *bench {
 	b := &bench{gate: &gate{asked: make(map[string]int), answers: make(map[string]func(int) error)}, unwanted: make(map[int]bool)}
-	b.Dispatcher = New(Config[int]{
+	b.dispatcher = newDispatcher(dispatching[int]{
 		Lock: b, Gate: b.gate, Workers: workers,
-		Context: func(int) context.Context { return context.Background() },
-		Wants:   func(n int) bool { return !b.unwanted[n] },
-		Begin:   func(int) { b.now++; b.most = max(b.most, b.now) },
-		End:     func(int) { b.now-- },
+		Source: Source[int]{
+			Context: func(int) context.Context { return context.Background() },
+			Wants:   func(n int) bool { return !b.unwanted[n] },
+			Begin:   func(int) { b.now++; b.most = max(b.most, b.now) },
+			End:     func(int) { b.now-- },
+		},
 		Run: func(n int, _ flow.Permit) {
 			time.Sleep(time.Millisecond)
 			b.Lock()
@@ -194,7 +196,7 @@ func TestPrune(t *testing.T) {
 			b.unwanted[i] = true
 		}
 		b.Prune()
-		if n := b.valves["k"].items.len(); n != 1 {
+		if n := len(b.valves["k"].items); n != 1 {
 			t.Errorf("%d items are left, want 1", n)
 		}
 		b.unwanted[99] = true
@@ -216,7 +218,7 @@ func TestBusyValve(t *testing.T) {
 		b.shut(v, time.Hour, true)
 		b.reopen(v)
 	}
-	if n := b.busy.len(); n != 1 {
+	if n := len(b.busy); n != 1 {
 		t.Errorf("the valve is listed %d times, want once", n)
 	}
 	b.shut(v, time.Hour, true)

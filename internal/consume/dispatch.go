@@ -1,53 +1,45 @@
-// Package dispatch starts work that a gate lets in, for consumers of queues.
-//
-// Items that ask the gate with the same key wait for each other: one refusal holds them all
-// back, and those with other keys are asked about meanwhile.
-package dispatch
+package consume
 
 import (
-	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
-	"github.com/headgate/headgate/internal/attempt"
 )
 
-// Config says what to do with items. All functions are needed. Those that are called with
+// dispatching says what to do with items. All functions are needed. Those that are called with
 // the lock must not take it.
-type Config[T any] struct {
-	// Lock is the caller's. It guards the Dispatcher together with what the caller keeps of
-	// its items.
+type dispatching[T any] struct {
+	// Source has Context, Wants, Begin and End. An item still counts as queued in Begin.
+	Source[T]
+	// Lock is the caller's. It guards the dispatcher together with what the caller keeps of its
+	// items.
 	Lock sync.Locker
 	// Gate decides what may begin. Nil lets everything in.
 	Gate flow.Gate
 	// Workers is how many items may ask the gate or run at a time, 1 or more.
 	Workers int
-	// Context is the one to ask the gate with. It is called without the lock.
-	Context func(T) context.Context
-	// Wants reports whether an item is still to be run. It is called with the lock, as are
-	// Begin and End, which stand around the time in which an item asks or runs.
-	Wants      func(T) bool
-	Begin, End func(T)
-	// Run does the work, without the lock. It gives the permit back, and sees to it that
-	// End is called, even if it does not return.
+	// Run does the work, without the lock. It gives the permit back, and sees to it that End is
+	// called, even if it does not return.
 	Run func(T, flow.Permit)
-	// Refused is called with the lock for each refusal, and for a gate that fails. The item
-	// is asked about again.
+	// Refused is called with the lock for each refusal, and for a gate that fails. The item is asked
+	// about again.
 	Refused func(T, error)
 	// Never is called with the lock for an item that the gate can never let in.
 	Never func(T, error)
 }
 
-// Dispatcher starts items. The lock of its Config guards it.
-type Dispatcher[T any] struct {
-	config     Config[T]
+// dispatcher starts items. The lock of its Config guards it.
+type dispatcher[T any] struct {
+	config     dispatching[T]
 	workers    int
 	valves     map[string]*valve[T]
 	free       valve[T] // of what does not ask
 	open, busy queue[*valve[T]]
+	queued     int // how many items wait
 }
 
 // valve holds the items that ask the gate with the same key.
@@ -77,47 +69,49 @@ const (
 	askAfterError = 250 * time.Millisecond
 )
 
-// New returns a Dispatcher without items.
-func New[T any](config Config[T]) *Dispatcher[T] {
-	d := &Dispatcher[T]{config: config, valves: make(map[string]*valve[T])}
+// newDispatcher returns a dispatcher without items.
+func newDispatcher[T any](config dispatching[T]) *dispatcher[T] {
+	d := &dispatcher[T]{config: config, valves: make(map[string]*valve[T])}
 	d.free.width = config.Workers
 	return d
 }
 
 // Ask sends an item on its way: it asks the gate as soon as a worker is free and none with
 // the same key is held back. The caller holds the lock.
-func (d *Dispatcher[T]) Ask(item T, request flow.Request) {
+func (d *dispatcher[T]) Ask(item T, request flow.Request) {
 	v := d.valves[request.Key]
 	if v == nil {
 		v = &valve[T]{key: request.Key, width: 1}
 		d.valves[v.key] = v
 	}
 	v.items.push(work[T]{item, request})
+	d.queued++
 	d.list(v)
 }
 
 // Start is Ask for an item that does not ask the gate. The caller holds the lock.
-func (d *Dispatcher[T]) Start(item T) {
+func (d *dispatcher[T]) Start(item T) {
 	d.free.items.push(work[T]{item: item})
+	d.queued++
 	d.list(&d.free)
 }
 
 // list puts a valve among those to take from if there is something to take, and sees to
 // it that somebody takes it.
-func (d *Dispatcher[T]) list(v *valve[T]) {
-	if !v.listed && !v.closed && v.items.len() > 0 && v.asking < v.width {
+func (d *dispatcher[T]) list(v *valve[T]) {
+	if !v.listed && !v.closed && len(v.items) > 0 && v.asking < v.width {
 		v.listed = true
 		d.open.push(v)
 	}
-	if v.items.len() == 0 && v.asking == 0 && !v.closed && d.valves[v.key] == v {
+	if len(v.items) == 0 && v.asking == 0 && !v.closed && d.valves[v.key] == v {
 		delete(d.valves, v.key)
 	}
 	d.hire()
 }
 
 // hire starts a worker if there is work for one more.
-func (d *Dispatcher[T]) hire() {
-	if d.open.len() > 0 && d.workers < d.config.Workers {
+func (d *dispatcher[T]) hire() {
+	if len(d.open) > 0 && d.workers < d.config.Workers {
 		d.workers++
 		go d.work()
 	}
@@ -125,14 +119,18 @@ func (d *Dispatcher[T]) hire() {
 
 // take returns the next item and its valve, or nil: the valves in turn, and each in the
 // order of its items.
-func (d *Dispatcher[T]) take() (*valve[T], work[T]) {
-	for d.open.len() > 0 {
+func (d *dispatcher[T]) take() (*valve[T], work[T]) {
+	for len(d.open) > 0 {
 		v := d.open.pop()
 		v.listed = false
-		for v.items.len() > 0 {
-			if w := v.items.pop(); d.config.Wants(w.item) {
-				v.asking++
+		for len(v.items) > 0 {
+			w := v.items.pop()
+			wanted := d.config.Wants(w.item)
+			if wanted {
 				d.config.Begin(w.item)
+			}
+			if d.queued--; wanted {
+				v.asking++
 				d.list(v)
 				return v, w
 			}
@@ -144,7 +142,7 @@ func (d *Dispatcher[T]) take() (*valve[T], work[T]) {
 
 // work runs items until there are none. A handler that ends its goroutine ends a worker,
 // and another takes its place.
-func (d *Dispatcher[T]) work() {
+func (d *dispatcher[T]) work() {
 	defer func() {
 		d.config.Lock.Lock()
 		defer d.config.Lock.Unlock()
@@ -163,7 +161,7 @@ func (d *Dispatcher[T]) work() {
 }
 
 // pass asks the gate for an item and runs it.
-func (d *Dispatcher[T]) pass(v *valve[T], w work[T]) {
+func (d *dispatcher[T]) pass(v *valve[T], w work[T]) {
 	var permit flow.Permit
 	var err error
 	if d.config.Gate != nil && v != &d.free {
@@ -185,7 +183,7 @@ func (d *Dispatcher[T]) pass(v *valve[T], w work[T]) {
 
 // refused closes the valve, and puts the item back to where it was, unless it can never
 // pass.
-func (d *Dispatcher[T]) refused(v *valve[T], w work[T], err error) {
+func (d *dispatcher[T]) refused(v *valve[T], w work[T], err error) {
 	after, busy := askAfterError, false
 	rejection, ok := errors.AsType[*flow.Rejection](err)
 	switch {
@@ -204,13 +202,14 @@ func (d *Dispatcher[T]) refused(v *valve[T], w work[T], err error) {
 		busy = rejection.Reason != flow.ReasonRate
 	}
 	d.config.Refused(w.item, err)
-	v.items.unpop(w)
+	v.items = slices.Insert(v.items, 0, w)
+	d.queued++
 	v.width = 1
-	d.shut(v, attempt.Stagger(after), busy)
+	d.shut(v, stagger(after), busy)
 }
 
 // shut closes a valve for a while. One that is closed stays so for as long as it was to be.
-func (d *Dispatcher[T]) shut(v *valve[T], after time.Duration, busy bool) {
+func (d *dispatcher[T]) shut(v *valve[T], after time.Duration, busy bool) {
 	if v.closed {
 		return
 	}
@@ -226,7 +225,7 @@ func (d *Dispatcher[T]) shut(v *valve[T], after time.Duration, busy bool) {
 	})
 }
 
-func (d *Dispatcher[T]) reopen(v *valve[T]) {
+func (d *dispatcher[T]) reopen(v *valve[T]) {
 	if !v.closed {
 		return
 	}
@@ -237,8 +236,8 @@ func (d *Dispatcher[T]) reopen(v *valve[T]) {
 
 // Freed opens a valve that waits for a permit, since one was given back. The caller holds
 // the lock.
-func (d *Dispatcher[T]) Freed() {
-	for d.busy.len() > 0 {
+func (d *dispatcher[T]) Freed() {
+	for len(d.busy) > 0 {
 		v := d.busy.pop()
 		v.waits = false
 		if v.busy {
@@ -250,9 +249,28 @@ func (d *Dispatcher[T]) Freed() {
 
 // Prune forgets the items that are not wanted any more, which would otherwise stay until
 // their valves open. The caller holds the lock.
-func (d *Dispatcher[T]) Prune() {
-	d.free.items.keep(func(w work[T]) bool { return d.config.Wants(w.item) })
+func (d *dispatcher[T]) Prune() {
+	unwanted := func(w work[T]) bool { return !d.config.Wants(w.item) }
+	d.free.items = slices.DeleteFunc(d.free.items, unwanted)
+	d.queued = len(d.free.items)
 	for _, v := range d.valves {
-		v.items.keep(func(w work[T]) bool { return d.config.Wants(w.item) })
+		v.items = slices.DeleteFunc(v.items, unwanted)
+		d.queued += len(v.items)
 	}
+}
+
+// queue is first in, first out.
+type queue[T any] []T
+
+func (q *queue[T]) push(x T) { *q = append(*q, x) }
+
+// pop takes the first one; there must be one.
+func (q *queue[T]) pop() T {
+	var zero T
+	x := (*q)[0]
+	(*q)[0] = zero
+	if *q = (*q)[1:]; len(*q) == 0 {
+		*q = nil // frees an array that may have grown large
+	}
+	return x
 }

@@ -1,4 +1,4 @@
-package attempt
+package consume
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestCall(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				Call(t.Context(), flow.Permit{}, time.Minute, func(ctx context.Context) error {
+				call(t.Context(), flow.Permit{}, time.Minute, func(ctx context.Context) error {
 					if _, ok := ctx.Deadline(); !ok {
 						t.Error("the context has no deadline")
 					}
@@ -54,7 +54,7 @@ func TestCall(t *testing.T) {
 			}()
 			<-done
 			err := <-settled
-			if _, ok := errors.AsType[*PanicError](err); ok != test.panic || Hopeless(err) != test.panic || test.is != nil && !errors.Is(err, test.is) {
+			if _, ok := errors.AsType[*PanicError](err); ok != test.panic || hopeless(err) != test.panic || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("error %v", err)
 			}
 			if len(settled) > 0 {
@@ -77,7 +77,7 @@ func TestComeAgain(t *testing.T) {
 		"denied":           {&headgate.DeniedError{Decision: headgate.Decision{RetryAfter: time.Hour}}, time.Hour},
 		"longer than that": {Later(&flow.Rejection{RetryAfter: time.Minute}, time.Hour), time.Hour},
 	} {
-		if got := ComeAgain(test.err); got != test.want {
+		if got := comeAgain(test.err); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestComeAgain(t *testing.T) {
 
 func TestStagger(t *testing.T) {
 	for range 1000 {
-		if d := Stagger(time.Second); d < time.Second || d > time.Second+time.Second/8 {
+		if d := stagger(time.Second); d < time.Second || d > time.Second+time.Second/8 {
 			t.Fatal(d)
 		}
 	}

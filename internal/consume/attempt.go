@@ -1,6 +1,4 @@
-// Package attempt is what consumers of queues have in common: how a try to handle a message
-// ends, and when the next one may come.
-package attempt
+package consume
 
 import (
 	"context"
@@ -36,10 +34,10 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Call calls a handler with the context of a permit, which ends after the timeout if that is
+// call calls a handler with the context of a permit, which ends after the timeout if that is
 // not 0, and hands its error to settle, even if the handler panics or ends its goroutine: what
 // was counted as running must not stay so.
-func Call(ctx context.Context, permit flow.Permit, timeout time.Duration, handle func(ctx context.Context) error, settle func(err error)) {
+func call(ctx context.Context, permit flow.Permit, timeout time.Duration, handle func(ctx context.Context) error, settle func(err error)) {
 	var err error
 	returned := false
 	defer func() {
@@ -71,9 +69,9 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Hopeless reports whether there is no use in trying again: the error is permanent, or the
+// hopeless reports whether there is no use in trying again: the error is permanent, or the
 // handler panicked.
-func Hopeless(err error) bool {
+func hopeless(err error) bool {
 	if _, ok := errors.AsType[*permanentError](err); ok {
 		return true
 	}
@@ -98,9 +96,9 @@ type laterError struct {
 func (e *laterError) Error() string { return e.err.Error() }
 func (e *laterError) Unwrap() error { return e.err }
 
-// ComeAgain is how long the error says to wait, or 0: that of [Later], of a
+// comeAgain is how long the error says to wait, or 0: that of [Later], of a
 // [*flow.Rejection] or of a [*headgate.DeniedError].
-func ComeAgain(err error) time.Duration {
+func comeAgain(err error) time.Duration {
 	var d time.Duration
 	if e, ok := errors.AsType[*laterError](err); ok {
 		d = e.after
@@ -127,6 +125,6 @@ func Backoff(tries int, first, longest time.Duration) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// Stagger is a duration with up to an eighth added at random: whoever was told the same
+// stagger is a duration with up to an eighth added at random: whoever was told the same
 // time does not come back at the same time, and nobody too early.
-func Stagger(d time.Duration) time.Duration { return d + rand.N(d/8+1) }
+func stagger(d time.Duration) time.Duration { return d + rand.N(d/8+1) }
