@@ -1,6 +1,5 @@
 // Package storetest says what a [headgate.Store] must do, in a form that a store
-// can be held against: a conformance suite with vectors, random histories, a model
-// and an oracle.
+// can be held against: a conformance suite with vectors, random histories and a model.
 //
 // # Basics
 //
@@ -15,8 +14,7 @@
 //
 // [Run] is the suite: every vector, and cases that a table of steps cannot say:
 // concurrency, odd keys, the largest requests, exact waiting times. [Histories]
-// compares random requests with the [Model], built on package algorithm, and the
-// [Oracle], which shares nothing with it.
+// compares random requests with the [Model].
 //
 // [RunPermits] does the same for stores that keep permits for several processes.
 //

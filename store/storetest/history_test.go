@@ -12,14 +12,8 @@ import (
 // length is how many steps a history has.
 const length = 400
 
-func TestHistoriesOnModelAndOracle(t *testing.T) {
-	storetest.Histories(t, func(_ testing.TB, clock func() int64) headgate.Store {
-		return storetest.NewModel(clock)
-	}, 1, storetest.Steps(t, race.Fewer(40_000))/length, length)
-}
-
 func TestHistoriesOnMemory(t *testing.T) {
 	storetest.Histories(t, func(_ testing.TB, clock func() int64) headgate.Store {
 		return memory.New(memory.Clock(clock))
-	}, 2, storetest.Steps(t, race.Fewer(40_000))/length, length)
+	}, 2, storetest.Steps(t, race.Fewer(80_000))/length, length)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,9 +18,41 @@ import (
 	"time"
 )
 
-// Daemon is one running server that is not of the Redis kind: see [StartPostgres] and
-// [StartMemcached]. Its methods are safe for concurrent use, but those that fail the
-// test must be called from the test's own goroutine, as t.Fatal must.
+const (
+	// startTime is how long a server may take until it answers. Most take some 20 ms; the rest
+	// is for a machine that is busy with other tests.
+	startTime = time.Minute
+	// stopTime is how long a server may take to end on SIGTERM before it is killed.
+	stopTime = 10 * time.Second
+	// pollTime is the pause between two attempts.
+	pollTime = 5 * time.Millisecond
+)
+
+// Patience is how long a test waits for one answer: longer than a busy machine takes. Whoever
+// waits for longer waits in vain, as for a broker whose disk is full.
+const Patience = 3 * time.Minute
+
+// Bounded returns a context for one call of a client that has no deadline of its own. It ends
+// with the test, and after [Patience].
+func Bounded(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// find returns the path of a program of a Debian package.
+func find(program, pkg string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("servers: %s is not installed (%w): run `make test`, which installs it, or `apt-get install %s`",
+			filepath.Base(program), err, pkg)
+	}
+	return path, nil
+}
+
+// Daemon is one running server of any kind. Its methods are safe for concurrent use, but those that
+// fail the test must be called from the test's own goroutine, as t.Fatal must.
 type Daemon struct {
 	t    testing.TB
 	name string
@@ -32,8 +65,20 @@ type Daemon struct {
 	// patience is how long it may take until it serves. Zero means startTime.
 	patience time.Duration
 
-	mu      sync.Mutex // guards process
+	mu      sync.Mutex // guards what follows
 	process *process   // nil while the server is down
+	paused  bool
+}
+
+// process is one life of a server.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed once the process has ended
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.done
 }
 
 // startDaemon starts a server on a free port, and another one if that was taken
@@ -70,7 +115,8 @@ func (d *Daemon) start() error {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() // as for Server
+		// How it ended does not matter: tests end it by force, and await notices if it ends by itself.
+		_ = p.cmd.Wait()
 	}()
 	if err := d.await(p); err != nil {
 		p.kill()
@@ -112,10 +158,7 @@ func (d *Daemon) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(
 // Kill ends the server and its processes at once, as a crash would. It does nothing to
 // a server that is down.
 func (d *Daemon) Kill() {
-	d.mu.Lock()
-	p := d.process
-	d.process = nil
-	d.mu.Unlock()
+	p := d.take()
 	if p == nil {
 		return
 	}
@@ -128,6 +171,61 @@ func (d *Daemon) Kill() {
 	// They are not gone at once, and a new server refuses to start beside them.
 	for until := time.Now().Add(startTime); slices.ContainsFunc(left, runs) && time.Now().Before(until); {
 		time.Sleep(pollTime)
+	}
+}
+
+// Stop ends the server as an operator would: with SIGTERM, on which it closes its connections and
+// saves what it was told to. It does nothing to a server that is down.
+func (d *Daemon) Stop() {
+	p := d.take()
+	if p == nil {
+		return
+	}
+	// A paused process would not see the signal.
+	for _, sig := range []syscall.Signal{syscall.SIGCONT, syscall.SIGTERM} {
+		_ = p.cmd.Process.Signal(sig) // it may have ended by itself
+	}
+	select {
+	case <-p.done:
+	case <-time.After(stopTime):
+		p.kill()
+	}
+}
+
+// take returns the running process, if there is one, and marks the server as down.
+func (d *Daemon) take() *process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.process
+	d.process, d.paused = nil, false
+	return p
+}
+
+// up reports whether the server runs, and answers whether it also is not paused. crashed reports
+// whether it has ended although nobody ended it.
+func (d *Daemon) up() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.process != nil
+}
+
+func (d *Daemon) answers() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.process != nil && !d.paused
+}
+
+func (d *Daemon) crashed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.process == nil {
+		return false
+	}
+	select {
+	case <-d.process.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -185,6 +283,24 @@ func (d *Daemon) mustSignal(sig syscall.Signal) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	d.paused = sig == syscall.SIGSTOP
+}
+
+// greet connects to the server, sends what a client says first, and returns so many bytes of the
+// answer.
+func (d *Daemon) greet(ctx context.Context, hello string, n int) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", d.Addr())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := io.WriteString(conn, hello); err != nil {
+		return "", err
+	}
+	answer := make([]byte, n)
+	_, err = io.ReadFull(conn, answer)
+	return string(answer), err
 }
 
 func (d *Daemon) cleanup() {
@@ -197,7 +313,7 @@ func (d *Daemon) cleanup() {
 func (d *Daemon) logPath() string { return filepath.Join(d.dir, "server.log") }
 
 func (d *Daemon) logTail() string {
-	const bytes = 4096
+	const bytes = 2048 // a Cluster has six servers, and what failed should be seen beside them
 	log, err := os.ReadFile(d.logPath())
 	if err != nil {
 		return err.Error()

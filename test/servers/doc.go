@@ -13,20 +13,23 @@
 //	}
 //
 // [Start] starts one server of a given [Kind]; call it several times for several
-// servers. [Server.Kill], [Server.Stop], [Server.Restart], [Server.Pause] and
-// [Server.Resume] make the faults that a client must live through, and
+// servers. [Daemon.Kill], [Daemon.Stop], [Server.Restart], [Daemon.Pause] and
+// [Daemon.Resume] make the faults that a client must live through, and
 // [Server.Do] sends a command past the client that is being tested.
 //
 // [StartSentinel] starts a primary with replicas and the Sentinels that watch them,
 // and [StartCluster] a cluster; each of their servers can be broken like any other.
 //
-// [Server.SetClock] and [Daemon.SetClock] set the wall clock of one server, and [SetClock]
-// that of any process, on Linux and amd64.
+// [Daemon.SetClock] sets the wall clock of one server, and [SetClock] that of any process, on
+// Linux and amd64.
 //
 // [StartPostgres], [StartMemcached], [StartKafka] and [StartRabbitMQ] start a [Daemon] of those
 // that are no Redis, which can be killed, paused and started again as well, and so does
 // [StartPgBouncer], which stands before a PostgreSQL. PostgreSQL and PgBouncer refuse to run
 // as root, and are then run as the user postgres or nobody.
+//
+// They are processes and no containers (testcontainers), because that needs no daemon with its
+// rights and images, a Redis answers in 20 ms, and a test can stop one and set its clock.
 //
 // A server listens on a free port of the loopback interface only, keeps its
 // files in the test's own directory, saves nothing unless told to, and is killed

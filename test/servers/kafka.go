@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +25,9 @@ const kafkaTool = "kafka-4.1.0"
 // "message.max.bytes=100000".
 func StartKafka(t testing.TB, settings ...string) *Kafka {
 	t.Helper()
-	java, err := exec.LookPath("java")
+	java, err := find("java", "default-jdk-headless")
 	if err != nil {
-		t.Fatalf("servers: java is not installed (%v): run `make test`, which installs it, or `apt-get install default-jdk-headless`", err)
+		t.Fatal(err)
 	}
 	classes, err := tool(kafkaTool)
 	if err != nil {
@@ -67,7 +64,14 @@ func StartKafka(t testing.TB, settings ...string) *Kafka {
 		}
 		return run(context.Background(), "-Xmx512m", "kafka.Kafka", properties)
 	}
-	d.ready = d.identifyKafka
+	d.ready = func(ctx context.Context) error {
+		// Its length; ApiVersions, version 0; a mark that the answer repeats; no name of a client.
+		answer, err := d.greet(ctx, "\x00\x00\x00\x0a\x00\x12\x00\x00head\xff\xff", 8)
+		if err == nil && answer[4:] != "head" {
+			err = errors.New("something that is no Kafka answers on its port")
+		}
+		return err
+	}
 	startDaemon(d)
 	return &Kafka{d}
 }
@@ -102,34 +106,4 @@ func kafkaProperties(dir, addr string, controller int, settings []string) string
 		"group.min.session.timeout.ms=1000",
 	}, settings...)
 	return strings.Join(lines, "\n") + "\n"
-}
-
-// identifyKafka returns an error unless a Kafka answers on the port.
-func (d *Daemon) identifyKafka(ctx context.Context) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
-	}
-	const mark = 0x68656164
-	ask := []byte{0, 0, 0, 10, 0, 18, 0, 0} // its length; ApiVersions, version 0
-	ask = binary.BigEndian.AppendUint32(ask, mark)
-	ask = append(ask, 0xff, 0xff) // no name of a client
-	if _, err := conn.Write(ask); err != nil {
-		return err
-	}
-	answer := make([]byte, 8)
-	if _, err := io.ReadFull(conn, answer); err != nil {
-		return err
-	}
-	if binary.BigEndian.Uint32(answer[4:]) != mark {
-		return errors.New("something that is no Kafka answers on its port")
-	}
-	return nil
 }

@@ -3,11 +3,8 @@ package servers
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -20,9 +17,9 @@ type Memcached struct{ *Daemon }
 // of the program.
 func StartMemcached(t testing.TB, mib int, more ...string) *Memcached {
 	t.Helper()
-	program, err := exec.LookPath("memcached")
+	program, err := find("memcached", "memcached")
 	if err != nil {
-		t.Fatalf("servers: memcached is not installed (%v): run `make test`, which installs it, or `apt-get install memcached`", err)
+		t.Fatal(err)
 	}
 	d := &Daemon{t: t, name: "memcached", dir: t.TempDir()}
 	d.command = func() *exec.Cmd {
@@ -32,37 +29,16 @@ func StartMemcached(t testing.TB, mib int, more ...string) *Memcached {
 		cmd.Dir, cmd.SysProcAttr = d.dir, attributes()
 		return cmd
 	}
-	d.ready = func(ctx context.Context) error { return d.identifyMemcached(ctx) }
+	d.ready = func(ctx context.Context) error {
+		answer, err := d.greet(ctx, "version\r\n", len("VERSION "))
+		if err == nil && answer != "VERSION " {
+			err = errors.New("something that is no memcached answers on its port")
+		}
+		return err
+	}
 	startDaemon(d)
 	return &Memcached{d}
 }
 
 // URL is the server's address as stores are configured with it.
 func (m *Memcached) URL() string { return "memcached://" + m.Addr() }
-
-// identifyMemcached returns an error unless a memcached answers on the port.
-func (d *Daemon) identifyMemcached(ctx context.Context) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprint(conn, "version\r\n"); err != nil {
-		return err
-	}
-	answer := make([]byte, 64)
-	n, err := conn.Read(answer)
-	if err != nil {
-		return err
-	}
-	if !strings.HasPrefix(string(answer[:n]), "VERSION ") {
-		return errors.New("something that is no memcached answers on its port")
-	}
-	return nil
-}

@@ -3,7 +3,6 @@ package servers
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,11 +21,11 @@ type PgBouncer struct{ *Daemon }
 // is missing or does not come up, and is killed when the test and its subtests end.
 func StartPgBouncer(t testing.TB, before *Postgres, mode string, settings ...string) *PgBouncer {
 	t.Helper()
-	program, err := exec.LookPath("pgbouncer")
+	program, err := find("pgbouncer", "pgbouncer")
 	if err != nil {
 		// Debian keeps it out of the PATH of those who are not root.
-		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
-			t.Fatalf("servers: pgbouncer is not installed (%v): run `make test`, which installs it, or `apt-get install pgbouncer`", err)
+		if program, err = find("/usr/sbin/pgbouncer", "pgbouncer"); err != nil {
+			t.Fatal(err)
 		}
 	}
 	owner, err := unprivileged()
@@ -54,11 +53,8 @@ func StartPgBouncer(t testing.TB, before *Postgres, mode string, settings ...str
 		return cmd
 	}
 	d.ready = func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", d.Addr())
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+		_, err := d.greet(ctx, "", 0)
+		return err
 	}
 	startDaemon(d)
 	return &PgBouncer{d}

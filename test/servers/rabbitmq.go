@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -39,9 +38,8 @@ const rabbitmqPrograms = "/usr/lib/rabbitmq/bin/"
 func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 	t.Helper()
 	for _, program := range []string{rabbitmqPrograms + "rabbitmq-server", "epmd", "erl_call"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("servers: %s is not installed (%v): run `make test`, which installs it, or `apt-get install rabbitmq-server`",
-				filepath.Base(program), err)
+		if _, err := find(program, "rabbitmq-server"); err != nil {
+			t.Fatal(err)
 		}
 	}
 	// It takes 6 seconds of a processor, ten times those of the others.
@@ -89,7 +87,14 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 		cmd.Dir, cmd.Env, cmd.SysProcAttr = d.dir, r.environment, attributes()
 		return cmd
 	}
-	d.ready = d.identifyRabbitMQ
+	d.ready = func(ctx context.Context) error {
+		answer, err := d.greet(ctx, "AMQP\x00\x00\x09\x01", 11)
+		// A method of channel 0, whatever its length: connection.start.
+		if err == nil && (answer[0] != 1 || answer[7:] != "\x00\x0a\x00\x0a") {
+			err = errors.New("something that is no RabbitMQ answers on its port")
+		}
+		return err
+	}
 	startDaemon(d)
 	return r
 }
@@ -105,12 +110,8 @@ func startPortMapper(t testing.TB) int {
 		return cmd
 	}
 	d.ready = func(ctx context.Context) error {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+		_, err := d.greet(ctx, "", 0)
+		return err
 	}
 	startDaemon(d)
 	return d.port
@@ -138,31 +139,4 @@ func (r *RabbitMQ) Eval(expression string) string {
 		r.t.Fatalf("servers: evaluating %s: %v:\n%s%s", expression, err, out, problems.Bytes())
 	}
 	return strings.TrimSuffix(result, "}")
-}
-
-// identifyRabbitMQ returns an error unless an AMQP server greets on the port.
-func (d *Daemon) identifyRabbitMQ(ctx context.Context) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", d.Addr())
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
-	}
-	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
-		return err
-	}
-	answer := make([]byte, 11)
-	if _, err := io.ReadFull(conn, answer); err != nil {
-		return err
-	}
-	// A method of channel 0, whatever its length: connection.start.
-	if answer[0] != 1 || !bytes.Equal(answer[7:], []byte{0, 10, 0, 10}) {
-		return errors.New("something that is no RabbitMQ answers on its port")
-	}
-	return nil
 }

@@ -23,6 +23,9 @@ const (
 	// second or two; the rest is for a machine that is busy with other tests.
 	patience = 2 * time.Minute
 
+	// mostPause is the longest pause between two looks at several servers.
+	mostPause = 80 * time.Millisecond
+
 	// calm is how long a server must be missed until it is replaced while no test waits
 	// for that: longer than a busy machine holds one up.
 	calm = time.Minute

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// do sends a command that must succeed and compares the reply.
-func do(t *testing.T, s *Server, want any, args ...string) {
+// expect sends a command that must succeed and compares the reply.
+func expect(t *testing.T, s *Server, want any, args ...string) {
 	t.Helper()
 	got, err := s.Do(t.Context(), args...)
 	if err != nil {
@@ -41,15 +43,15 @@ func TestServersAreWhatTheySay(t *testing.T) {
 		if other.Addr() == s.Addr() {
 			t.Errorf("two servers share the address %s", s.Addr())
 		}
-		do(t, s, "OK", "SET", "k", "first")
-		do(t, other, nil, "GET", "k")
+		expect(t, s, "OK", "SET", "k", "first")
+		expect(t, other, nil, "GET", "k")
 	})
 }
 
 func TestPassword(t *testing.T) {
 	const password = `pa"ss\ wörd#@/`
 	Each(t, func(t *testing.T, s *Server) {
-		do(t, s, "PONG", "PING")
+		expect(t, s, "PONG", "PING")
 		u, err := url.Parse(s.URL())
 		if err != nil {
 			t.Fatal(err)
@@ -57,13 +59,8 @@ func TestPassword(t *testing.T) {
 		if got, _ := u.User.Password(); got != password {
 			t.Errorf("the URL's password is %q, want %q", got, password)
 		}
-		c, err := dial(t.Context(), s.Addr(), "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_, err = c.do("PING")
-		if reply, ok := errors.AsType[ReplyError](err); !ok || !strings.HasPrefix(string(reply), "NOAUTH") {
+		_, err = do(t.Context(), s.Addr(), "", nil, []string{"PING"})
+		if reply, ok := errors.AsType[redis.Error](err); !ok || !strings.HasPrefix(reply.Error(), "NOAUTH") {
 			t.Errorf("without the password PING gives %v, want NOAUTH", err)
 		}
 	}, Password(password))
@@ -71,15 +68,15 @@ func TestPassword(t *testing.T) {
 
 func TestMaxMemory(t *testing.T) {
 	Each(t, func(t *testing.T, s *Server) {
-		do(t, s, "OK", "SET", "small", "1")
+		expect(t, s, "OK", "SET", "small", "1")
 		var err error
 		for i := 0; i < 100 && err == nil; i++ {
 			_, err = s.Do(t.Context(), "SET", fmt.Sprint(i), strings.Repeat("x", 1<<20))
 		}
-		if reply, ok := errors.AsType[ReplyError](err); !ok || !strings.HasPrefix(string(reply), "OOM") {
+		if reply, ok := errors.AsType[redis.Error](err); !ok || !strings.HasPrefix(reply.Error(), "OOM") {
 			t.Errorf("a full server answers %v, want OOM", err)
 		}
-		do(t, s, "1", "GET", "small")
+		expect(t, s, "1", "GET", "small")
 	}, MaxMemory(16<<20))
 }
 
@@ -106,7 +103,7 @@ func TestRestart(t *testing.T) {
 		for _, d := range data {
 			t.Run(stop.name+"/"+d.name, func(t *testing.T) {
 				Each(t, func(t *testing.T, s *Server) {
-					do(t, s, "OK", "SET", "k", "1")
+					expect(t, s, "OK", "SET", "k", "1")
 					addr := s.Addr()
 					stop.stop(s)
 					if stop.name != "still up" {
@@ -118,7 +115,7 @@ func TestRestart(t *testing.T) {
 					if s.Addr() != addr {
 						t.Errorf("the address was %s and is %s", addr, s.Addr())
 					}
-					do(t, s, d.want, "GET", "k")
+					expect(t, s, d.want, "GET", "k")
 				}, d.options...)
 			})
 		}
@@ -134,7 +131,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("a paused server gives %v, want the context's deadline", err)
 		}
 		s.Resume()
-		do(t, s, "PONG", "PING")
+		expect(t, s, "PONG", "PING")
 	})
 }
 
@@ -252,4 +249,20 @@ func TestSetClock(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCrashed: a server that ends by itself has crashed; one that a test ends has not.
+func TestCrashed(t *testing.T) {
+	s := Start(t, Redis)
+	if s.crashed() {
+		t.Fatal("a server that runs has crashed")
+	}
+	s.process.kill()
+	if !s.crashed() {
+		t.Error("a server that was killed from elsewhere has not crashed")
+	}
+	s.Kill()
+	if s.crashed() {
+		t.Error("a server that the test has ended has crashed")
+	}
 }

@@ -17,16 +17,16 @@ func TestSentinelFailsOver(t *testing.T) {
 		if old != s.Nodes[0] {
 			t.Fatalf("the primary is %s, want %s", old.Addr(), s.Nodes[0].Addr())
 		}
-		do(t, old, "OK", "SET", "k", "1")
+		expect(t, old, "OK", "SET", "k", "1")
 		old.AwaitReplicas(2)
 		old.Kill()
-		do(t, s.AwaitFailover(old), "1", "GET", "k")
+		expect(t, s.AwaitFailover(old), "1", "GET", "k")
 		old.Restart()
 		s.AwaitWhole()
 		if s.Primary() == old {
 			t.Errorf("%s is the primary again", old.Addr())
 		}
-		do(t, old, "1", "GET", "k")
+		expect(t, old, "1", "GET", "k")
 	})
 }
 
@@ -39,13 +39,13 @@ func TestClusterFailsOver(t *testing.T) {
 		if old != c.Nodes[2] {
 			t.Fatalf("slot %d belongs to %s, want %s", slot, old.Addr(), c.Nodes[2].Addr())
 		}
-		do(t, old, "OK", "SET", key, "1")
+		expect(t, old, "OK", "SET", key, "1")
 		m := c.Migrate(slot, c.Nodes[0])
 		m.Finish()
 		if got := c.Owner(slot); got != c.Nodes[0] {
 			t.Fatalf("slot %d belongs to %s, want %s", slot, got.Addr(), c.Nodes[0].Addr())
 		}
-		do(t, c.Nodes[0], "1", "GET", key)
+		expect(t, c.Nodes[0], "1", "GET", key)
 		c.Nodes[0].AwaitReplicas(1)
 		c.Nodes[0].Kill()
 		replica := c.ReplicaOf(c.Nodes[0])
@@ -53,7 +53,7 @@ func TestClusterFailsOver(t *testing.T) {
 			t.Fatalf("slot %d belongs to %s, want %s", slot, got.Addr(), replica.Addr())
 		}
 		c.AwaitWhole()
-		do(t, replica, "1", "GET", key)
+		expect(t, replica, "1", "GET", key)
 		c.Nodes[0].Restart()
 		c.AwaitWhole()
 		if c.Owner(slot) != replica {
