@@ -9,20 +9,6 @@ import (
 
 // Cases about what is charged, and what is given back.
 
-func denialChargesNothing(t *testing.T, mk Maker) {
-	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
-		s := newSubject(t, mk)
-		room := l.Capacity()
-		s.want(headgate.OpTake, r, "k", room-2, true, 2)
-		for range 5 {
-			s.want(headgate.OpTake, r, "k", 3, false, 2)
-			s.want(headgate.OpTake, r, "k", room, false, 2)
-		}
-		s.want(headgate.OpTake, r, "k", 2, true, 0)
-		s.want(headgate.OpTake, r, "k", 1, false, 0)
-	})
-}
-
 // everything is a rule with one limit of each algorithm. The clock of a case that
 // uses it stands still, so their periods do not matter.
 func everything(capacity int64) []headgate.Limit {
@@ -106,66 +92,6 @@ func checksAllOrNothing(t *testing.T, mk Maker) {
 	}
 }
 
-func shadowsNeverDeny(t *testing.T, mk Maker) {
-	all := everything(5)
-	for i, l := range all {
-		s := newSubject(t, mk)
-		// The second limit admits all; a shadow's own limits are charged together.
-		enforced := headgate.Check{Rule: headgate.MustRule("enforced", headgate.PerHour(100)), Key: "k"}
-		shadow := headgate.Check{Rule: headgate.MustRule("shadow", l, headgate.PerHour(100)), Key: "k", Shadow: true}
-		other := headgate.Check{Rule: headgate.MustRule("other", all[(i+1)%len(all)]), Key: "k", Shadow: true}
-		other.Cost = 2
-		for n := range int64(8) {
-			got := s.do(headgate.OpTake, shadow, enforced, other)
-			want := []struct {
-				allowed   bool
-				remaining int64
-			}{{n < 5, max(0, 4-n)}, {true, max(95, 99-n)}, {true, 99 - n}, {n < 2, max(1, 3-2*n)}}
-			for j := range got {
-				if got[j].Allowed != want[j].allowed || got[j].Remaining != want[j].remaining || got[j].Shadow != (j != 2) {
-					t.Fatalf("request %d, decision %d, %v: %s, shadow %t; want %+v", n, j, got[j].Limit, formatDecision(&got[j]), got[j].Shadow, want[j])
-				}
-			}
-			if v := headgate.NewVerdict(got); !v.Allowed || v.RetryAfter != 0 {
-				t.Fatalf("request %d: %+v, want it allowed", n, v)
-			}
-		}
-		// When an enforced check denies, no shadow is charged.
-		fresh := headgate.Check{Rule: shadow.Rule, Key: "fresh", Shadow: true}
-		enforced.Cost = 93
-		if s.do(headgate.OpTake, fresh, enforced)[2].Allowed {
-			t.Fatal("an enforced check admits more than its limit")
-		}
-		if d := s.do(headgate.OpPeek, fresh)[0]; d.Remaining != 5 {
-			t.Fatalf("%v: a shadow was charged for a denied request: %s", d.Limit, formatDecision(&d))
-		}
-	}
-}
-
-func peekChargesNothing(t *testing.T, mk Maker) {
-	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
-		s := newSubject(t, mk)
-		room := l.Capacity()
-		for range 4 {
-			s.want(headgate.OpPeek, r, "k", room, true, room)
-			s.want(headgate.OpPeek, r, "k", 1, true, room)
-		}
-		s.want(headgate.OpTake, r, "k", 2, true, room-2)
-		taken := s.one(headgate.OpPeek, r, "k", 1)
-		for range 4 {
-			if again := s.one(headgate.OpPeek, r, "k", 1); again != taken {
-				t.Fatalf("a peek said %s, the next %s", formatDecision(&taken), formatDecision(&again))
-			}
-			s.want(headgate.OpPeek, r, "k", room, false, room-2)
-		}
-		// A peek says what the take then says, but that nothing is charged.
-		peeked, took := s.one(headgate.OpPeek, r, "k", room-2), s.one(headgate.OpTake, r, "k", room-2)
-		if peeked.Allowed != took.Allowed || peeked.Delay != took.Delay || peeked.Remaining != took.Remaining+room-2 {
-			t.Fatalf("a peek said %s, the take %s", formatDecision(&peeked), formatDecision(&took))
-		}
-	})
-}
-
 func neverFits(t *testing.T, mk Maker) {
 	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
 		s := newSubject(t, mk)
@@ -178,30 +104,6 @@ func neverFits(t *testing.T, mk Maker) {
 		s.want(headgate.OpTake, r, "k", room, true, 0)
 		if d := s.want(headgate.OpTake, r, "k", room+1, false, 0); d.RetryAfter != headgate.Never {
 			t.Errorf("when full, cost %d: retry after %v, want Never", room+1, d.RetryAfter)
-		}
-	})
-}
-
-func refundGivesBack(t *testing.T, mk Maker) {
-	eachLimit(t, func(t *testing.T, l headgate.Limit, r *headgate.Rule) {
-		for _, timed := range []bool{false, true} {
-			s := newSubject(t, mk)
-			room := l.Capacity()
-			s.want(headgate.OpTake, r, "k", 1, true, room-1)
-			s.wait(time.Microsecond)
-			before := s.one(headgate.OpPeek, r, "k", 1)
-			took := s.want(headgate.OpTake, r, "k", room-1, true, 0)
-			back := headgate.Check{Rule: r, Key: "k", Cost: room - 1}
-			if timed {
-				back.At = took.At
-			}
-			after := s.do(headgate.OpRefund, back)[0]
-			if after.Remaining != room-1 || after.ResetAfter != before.ResetAfter {
-				t.Errorf("timed %t: a take and its refund left %s, it was %s", timed, formatDecision(&after), formatDecision(&before))
-			}
-			if peek := s.one(headgate.OpPeek, r, "k", 1); peek != before {
-				t.Errorf("timed %t: a take and its refund left %s, it was %s", timed, formatDecision(&peek), formatDecision(&before))
-			}
 		}
 	})
 }
@@ -229,27 +131,6 @@ func refundNeverOverCredits(t *testing.T, mk Maker) {
 		s.want(headgate.OpTake, r, "k", room, true, 0)
 		s.want(headgate.OpTake, r, "k", 1, false, 0)
 	})
-}
-
-func refundOfThePast(t *testing.T, mk Maker) {
-	for _, l := range []headgate.Limit{
-		{Algorithm: headgate.FixedWindow, Count: 5, Period: 10 * time.Second},
-		{Algorithm: headgate.FixedWindow, Count: 5, Period: 10 * time.Second, Align: headgate.AlignFirst},
-		{Algorithm: headgate.FixedWindow, Count: 5, Align: headgate.AlignMinute},
-		headgate.Sliding(5, 10*time.Second),
-		{Algorithm: headgate.SlidingCounter, Count: 5, Period: 10 * time.Second},
-	} {
-		t.Run(l.Algorithm.String()+" "+l.String(), func(t *testing.T) {
-			s := newSubject(t, mk)
-			r := headgate.MustRule("r", l)
-			past := s.one(headgate.OpTake, r, "k", 3)
-			s.wait(3 * time.Minute)
-			s.want(headgate.OpTake, r, "k", 4, true, 1)
-			s.do(headgate.OpRefund, headgate.Check{Rule: r, Key: "k", Cost: 3, At: past.At})
-			s.want(headgate.OpPeek, r, "k", 1, true, 1)
-			s.want(headgate.OpTake, r, "k", 2, false, 1)
-		})
-	}
 }
 
 func refundTogether(t *testing.T, mk Maker) {

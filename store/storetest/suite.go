@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Run is the conformance suite. Each of its cases is a subtest, on fresh stores.
+// Run is the conformance suite. Each of its cases is a subtest, on fresh stores. What a few steps
+// show is in the vectors; these cases are about what steps cannot say.
 func Run(t *testing.T, mk Maker) { runCases(t, mk, false) }
 
 // RunSingle is Run for a store that takes one check at a time, and is no ledger: the
@@ -21,15 +22,10 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		name string
 		run  func(*testing.T, Maker)
 	}{
-		{"a denial charges nothing", denialChargesNothing},
 		{"all algorithms admit or none is charged", mixedAllOrNothing},
 		{"all checks admit or none is charged", checksAllOrNothing},
-		{"shadows count and never deny", shadowsNeverDeny},
-		{"peek charges nothing", peekChargesNothing},
 		{"a cost above capacity never fits", neverFits},
-		{"refund gives back what was charged", refundGivesBack},
 		{"refund never gives more than was used", refundNeverOverCredits},
-		{"refund of a window that ended", refundOfThePast},
 		{"refund of several checks", refundTogether},
 		{"reset forgets one key of one rule", resetForgets},
 		{"retry after is exact", retryIsExact},
@@ -39,9 +35,6 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"no window of any place holds more than the limit", slidingIsExact},
 		{"a bucket admits burst and rate, and no more", bucketIsExact},
 		{"a clock that steps back neither frees nor freezes", clockStepsBack},
-		{"limits raised and lowered", raisedAndLowered},
-		{"limits added and removed", addedAndRemoved},
-		{"two versions of a rule in turns", versionsInTurns},
 		{"every kind of change while in use", liveChanges},
 		{"limits by method, many a second and few an hour", limitsByMethod},
 		{"an hourly window is added on one of two servers", hourlyWindowAdded},
@@ -83,7 +76,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 // ledger.
 func takesSeveral(name string) bool {
 	switch name {
-	case "all checks admit or none is charged", "shadows count and never deny", "refund of several checks",
+	case "all checks admit or none is charged", "refund of several checks",
 		"reset forgets one key of one rule", "retry after is exact for several limits", "penalties count the denials of their rule",
 		"a request with an id is charged once", "a reservation is settled once", "a settled reservation is forgotten", "what was refilled is not given back",
 		"the largest request", "decisions are appended", "goroutines with several checks":
