@@ -71,7 +71,7 @@ func New(options ...Option) *Store {
 	s.steady = set.clock == nil || set.steady
 	for i := range s.shards {
 		s.shards[i].budget, s.shards[i].view = &s.budget, &s.views[i]
-		s.shards[i].wall = s.own.wall.Load()
+		s.shards[i].wall, s.shards[i].words = s.own.wall.Load(), s.steady
 		// The origin of the Words is set when the shard is locked first, to the time that it is then:
 		// in a bubble of testing/synctest that may be decades before the store was made outside of it.
 		s.shards[i].resize(minSize, 0, 0)

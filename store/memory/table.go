@@ -273,7 +273,8 @@ type shard struct {
 	commons  map[uint64]struct{} // the hashes of shared counters that are in use
 	shared   uint64              // see Stats.Shared
 	merged   uint64              // see Stats.Merged
-	_        [8]byte
+	words    bool                // counters may be Words; see Store.steady
+	_        [7]byte
 }
 
 const (
@@ -303,7 +304,7 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	sh.table.ahead = sh.wall.ahead
 	sh.dropIdleLogs(now)
 	size := len(sh.table.entries)
-	small, old := size <= smallSize, algorithm.Micros(now-sh.table.origin) > renewAfter
+	small, old := size <= smallSize, sh.words && algorithm.Micros(now-sh.table.origin) > renewAfter
 	if small && !old && !sh.sharing && sh.stuck == 0 && sh.table.room(n) {
 		sh.sweepAt = now + sweepEvery
 		sh.view.Load().sweepAt.Store(int64(sh.sweepAt))
