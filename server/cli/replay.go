@@ -164,6 +164,11 @@ func (k *replayRequest) Run(c *call) error {
 			wrong = append(wrong, failed)
 		}
 	}
+	if len(expectations) > 0 {
+		for _, w := range result.Warnings {
+			wrong = append(wrong, "an --expect proves nothing: "+shown(w))
+		}
+	}
 	if wrong != nil {
 		return &failure{code: CodeNo, text: joinLines(wrong)}
 	}

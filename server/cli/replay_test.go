@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +37,15 @@ func TestReplay(t *testing.T) {
 	perClient := policyFile(t, "rules:\n  - { name: client, per: [ip], limits: [30 per 1m burst 40] }\n")
 	lax := policyFile(t, "rules:\n  - { name: client, per: [ip], limits: [3000 per 1m] }\n")
 	wrong := policyFile(t, "rules: 1\n")
+	dir := t.TempDir()
+	whole, err := os.ReadFile(replayLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutOff, wide := filepath.Join(dir, "cut.log.gz"), filepath.Join(dir, "wide.log")
+	if err := errors.Join(os.WriteFile(cutOff, whole[:len(whole)*95/100], 0o600), os.WriteFile(wide, []byte("1\x009\x002\x00"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		args []string
@@ -57,6 +67,11 @@ func TestReplay(t *testing.T) {
 		{"a map that is none", []string{"--config", perClient, "--map", "ip", replayLog}, CodeUsage, []string{"NAME=FIELD"}},
 		{"a client that is none", []string{"--config", perClient, "--client", "tenant", replayLog}, CodeUsage, []string{`--client is "tenant"`}},
 		{"a proxy that is none", []string{"--config", perClient, "--trust", "10.0.0.0/8,proxy", replayLog}, CodeUsage, []string{`--trust is "proxy"`, "10.0.0.0/8"}},
+		{"a map of a field that is not there", []string{"--config", perClient, "--map", "api_key=x", "--format", `$remote_addr - $u [$time_local] "$request" $status`, replayLog}, CodeOK, []string{"WARNING: No line has a value for --map api_key=x."}},
+		{"an expectation of a log without addresses", []string{"--config", perClient, "--map", "ip=x", "--format", `$remote_addr - $u [$time_local] "$request" $status`, "--expect", "denied=0", replayLog}, CodeNo, []string{"No line has a client's address", `The rule "client" binds no request`}},
+		{"a log that was cut off", []string{"--config", lax, cutOff}, CodeOK, []string{"9,", "requests", "WARNING: A log could not be read to its end", "unexpected EOF"}},
+		{"an expectation of it", []string{"--config", lax, "--expect", "denied=0", cutOff}, CodeNo, []string{"could not be read to its end"}},
+		{"a log in UTF-16", []string{"--config", perClient, wide}, CodeUsage, []string{"UTF-16", "iconv"}},
 		{"no log", []string{"--config", perClient}, CodeUsage, []string{"log"}},
 		{"numbers out of range", []string{"--config", perClient, "--top", "0", "--warmup=-1s", replayLog}, CodeUsage, []string{"--top is 0", "--warmup is -1s"}},
 	}

@@ -252,7 +252,10 @@ func (k *topReport) printRule(w io.Writer, r *insightapi.RuleReport) {
 			fmt.Fprintf(table, "%d\t%d\t%s\t%d %%\t%s\t%s\n", key.Count, key.Error, share(key.Count, t.top.Total), (key.Used+5)/10, plain(key.Tier), key.Key.Text())
 		}
 		_ = table.Flush()
-		if t.top.Absent > 0 {
+		switch {
+		case t.top.Alike():
+			fmt.Fprintf(w, "there is no top: the keys are alike, and any other one may have up to %d as well\n", t.top.Absent)
+		case t.top.Absent > 0:
 			fmt.Fprintf(w, "any other key: at most %d\n", t.top.Absent)
 		}
 	}

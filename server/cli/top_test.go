@@ -27,6 +27,7 @@ func insightServer(t *testing.T) *httptest.Server {
 	rule := insightapi.RuleReport{Policy: &insightapi.ShownRule{Limits: []string{"5 per 3s", "20 per 1m"}}}
 	rule.Rule.Rule, rule.Counts = "login", insight.Counts{Allowed: 300, Denied: 100, Shadow: 5}
 	rule.Rule.Denied = insight.Top{Total: 100, Absent: 2, Keys: []insight.Key{{Key: insight.Name{Raw: evil}, Tier: "free\x1b", Count: 90, Error: 1, Used: 1000}}}
+	rule.Near = insight.Top{Total: 100, Absent: 7, Keys: []insight.Key{{Key: insight.Name{Raw: "a"}, Count: 9, Error: 4}, {Key: insight.Name{Raw: "b"}, Count: 8, Error: 1}}}
 	denials := insightapi.Denials{Next: "N.1", Lost: 3, Instances: instances, Denials: []insight.Denial{{
 		At: 1_800_000_000_000, Rule: "login", Key: insight.Name{Raw: evil}, Limit: "5 per 3s", Capacity: 5, Cost: 2, RetryAfterMS: 1500, Times: 4, Door: "http",
 	}}}
@@ -71,7 +72,7 @@ func TestTopAndTail(t *testing.T) {
 		want []string
 	}{
 		{[]string{"top"}, []string{"last 10m0s: 300 requests admitted, 100 denied (25.0 %), 5 denied in shadow", "100       7       5      300  login", "and 2 rules more", `missing: the instance "two\x1b": it does not answer: \x1b[31mgone`}},
-		{[]string{"top", "login"}, []string{"limits: 5 per 3s, 20 per 1m", `\x1b[2Jgone\u202e\x00</script>`, "90.0 %", "100 %", `free\x1b`, "any other key: at most 2"}},
+		{[]string{"top", "login"}, []string{"limits: 5 per 3s, 20 per 1m", `\x1b[2Jgone\u202e\x00</script>`, "90.0 %", "100 %", `free\x1b`, "any other key: at most 2", "there is no top: the keys are alike, and any other one may have up to 7 as well"}},
 		{[]string{"top", "--json"}, []string{`"denied":100`}},
 		{[]string{"tail", "--no-follow"}, []string{`denied  login  \x1b[2Jgone\u202e\x00</script>  by 5 per 3s, cost 2, 0 of 5 left, retry after 1.5s, 4 times, through http`}},
 		{[]string{"tail", "--no-follow", "--json"}, []string{`{"seq":0,"node":"","at":1800000000000,"rule":"login"`}},

@@ -108,6 +108,34 @@ func TestThroughAStore(t *testing.T) {
 	}
 }
 
+// TestAlike: of ten thousand keys that do the same, none is at the top; a key that does more than
+// all others is.
+func TestAlike(t *testing.T) {
+	r := newRecorder(t, insight.Options{Now: start().Now})
+	rule := headgate.MustRule("r", headgate.PerMinute(100))
+	door := r.Door("")
+	use := func(key string) {
+		door.Decided(1, []headgate.Check{{Rule: rule, Key: key, Cost: 1}}, decided(rule, true, 50))
+	}
+	for round := range 5 {
+		for i := range 10_000 {
+			use(fmt.Sprint((i*7 + round) % 10_000))
+		}
+	}
+	if got, _ := r.Rule("r", time.Minute); !got.Use.Alike() {
+		t.Errorf("the keys are not said to be alike: %+v", got.Use.Keys[:3])
+	}
+	for range 2000 {
+		use("busy")
+	}
+	if got, _ := r.Rule("r", time.Minute); got.Use.Alike() {
+		t.Errorf("one key is far ahead, and all are said to be alike: %+v", got.Use.Keys[:3])
+	}
+	if (&insight.Top{}).Alike() {
+		t.Error("no keys are said to be alike")
+	}
+}
+
 func TestShadowTiersDoors(t *testing.T) {
 	t.Parallel()
 	c := start()

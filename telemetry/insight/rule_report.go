@@ -180,6 +180,12 @@ func (f *ruleFigures) top(v int, parts []*stepFigures, most int) Top {
 	return top
 }
 
+// Alike reports whether no key stands out: each listed one may have a smaller count than one that is
+// not listed. Then the list shows some keys, and not those with the largest counts.
+func (t *Top) Alike() bool {
+	return len(t.Keys) > 0 && !slices.ContainsFunc(t.Keys, func(k Key) bool { return k.Count-k.Error > t.Absent })
+}
+
 // sort keeps at most the given number of keys, the largest, and raises Absent to cover those that
 // it drops.
 func (t *Top) sort(most int) {

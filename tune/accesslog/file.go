@@ -29,6 +29,8 @@ type file struct {
 	name   string
 	in     io.Reader // decompressed
 	close  []func() error
+	packed bool   // in is compressed
+	broken error  // why a compressed file could not be read to its end
 	rest   []byte // the bytes after the last newline of the block before
 	ended  bool
 	skip   bool // the rest of a line that is too long must be skipped
@@ -62,20 +64,35 @@ func (o *Options) openFile(name string, read *atomic.Int64) (f *file, err error)
 		return nil, errors.New("headgate: there is no standard input")
 	}
 	buffered := bufio.NewReaderSize(counted{raw, read}, 64<<10)
-	f.in = buffered
+	var plain io.Reader = buffered
 	switch magic, _ := buffered.Peek(4); {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(buffered)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("headgate: %s: %w", name, err), f.end())
 		}
-		f.in, f.close = z, append(f.close, z.Close)
+		plain = z // To close it frees nothing, and repeats the error of reading it.
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(zstdWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("headgate: %s: %w", name, err), f.end())
 		}
-		f.in, f.close = z, append(f.close, func() error { z.Close(); return nil })
+		plain, f.close = z, append(f.close, func() error { z.Close(); return nil })
+	}
+	text := buffered
+	if plain != buffered {
+		f.packed, text = true, bufio.NewReader(plain)
+	}
+	f.in = text
+	switch begin, _ := text.Peek(3); {
+	case len(begin) < 2:
+	case bytes.Equal(begin, []byte("\xef\xbb\xbf")): // the mark of UTF-8
+		_, err = text.Discard(3)
+	case begin[0] == 0xff && begin[1] == 0xfe, begin[0] == 0xfe && begin[1] == 0xff, (begin[0] == 0) != (begin[1] == 0):
+		err = &FormatError{File: name, Text: "the file is in UTF-16; convert it first, as with iconv -f UTF-16 -t UTF-8"}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.end())
 	}
 	return f, nil
 }
@@ -112,6 +129,10 @@ func (f *file) block(buf []byte) (_ []byte, long int, err error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			f.ended = true
+		case err != nil && f.packed:
+			// What was read is whole, up to the last line.
+			f.ended, f.broken = true, err
+			buf = buf[:bytes.LastIndexByte(buf, '\n')+1]
 		case err != nil:
 			return buf[:0], long, fmt.Errorf("headgate: %s: %w", f.name, err)
 		case len(buf) < blockBytes:

@@ -217,7 +217,7 @@ func lineFormat(text string, s *spelling) func(*Options, []byte) (*Format, error
 
 // jsonFormat returns a function that makes a Format for lines of JSON. A line of that kind has the
 // member mark.
-func jsonFormat(known []column, ended bool, mark string) func(*Options, []byte) (*Format, error) {
+func jsonFormat(known fields, ended bool, mark string) func(*Options, []byte) (*Format, error) {
 	return func(o *Options, first []byte) (*Format, error) {
 		if len(first) > 0 && first[0] != '{' {
 			return nil, &FormatError{Text: "the line is not an object of JSON"}
@@ -226,9 +226,9 @@ func jsonFormat(known []column, ended bool, mark string) func(*Options, []byte) 
 			return nil, &FormatError{Text: fmt.Sprintf("the line has no %q", mark)}
 		}
 		var members []member
-		for _, c := range known {
-			if sinks := o.sinksFor("", []sink{c.sink}); len(sinks) > 0 {
-				members = add(members, c.name, sinks)
+		for _, name := range known.names() {
+			if sinks := o.sinksFor("", known.sinks(name)); len(sinks) > 0 {
+				members = add(members, name, sinks)
 			}
 		}
 		for _, m := range o.Maps {
@@ -236,8 +236,8 @@ func jsonFormat(known []column, ended bool, mark string) func(*Options, []byte) 
 				continue
 			}
 			field := m.Field
-			if i := strings.LastIndexByte(field, ':'); i > 0 && m.Name == "duration" && units[field[i+1:]] != 0 {
-				field = field[:i]
+			if m.Name == "duration" {
+				field, _ = cutUnit(field)
 			}
 			one := Options{Maps: []Map{m}}
 			sinks := one.sinksFor(field, nil)
@@ -268,15 +268,9 @@ func csvFormat(o *Options, first []byte) (*Format, error) {
 	}
 	var all [][]sink
 	some := false
-	for _, name := range bytes.Split(bytes.TrimPrefix(first, []byte("\xef\xbb\xbf")), []byte{comma}) {
+	for _, name := range bytes.Split(first, []byte{comma}) {
 		field := string(bytes.Trim(bytes.TrimSpace(name), `"`))
-		var known []sink
-		for _, c := range columns {
-			if strings.EqualFold(c.name, field) {
-				known = append(known, c.sink)
-			}
-		}
-		sinks := o.sinksFor(field, known)
+		sinks := o.sinksFor(field, columns.sinks(strings.ToLower(field)))
 		all = append(all, sinks)
 		some = some || len(sinks) > 0
 	}

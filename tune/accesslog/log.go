@@ -62,6 +62,7 @@ type Log struct {
 	spread  int64     // its Spread
 	out     Stretch
 
+	found uint64 // see Batch
 	read  atomic.Int64
 	size  int64
 	stats Stats
@@ -79,6 +80,13 @@ type Stats struct {
 	Late int64
 	// Coarse is how many requests have times of whole seconds.
 	Coarse int64
+	// Broken are the compressed files that could not be read to their end, each with the reason. What
+	// was read of them counts.
+	Broken []string
+	// Unmapped are the [Options.Maps] whose field no line has a value for, as NAME=FIELD.
+	Unmapped []string
+	// Addresses says that some line has a client's address.
+	Addresses bool
 }
 
 // start is a file and the time at which it begins.
@@ -318,7 +326,22 @@ func (l *Log) parse() {
 func (l *Log) Entries() []string { return l.options.entries() }
 
 // Stats returns the counts so far.
-func (l *Log) Stats() Stats { return l.stats }
+func (l *Log) Stats() Stats {
+	s := l.stats
+	s.Addresses = l.found&(1<<partIP) != 0
+	for _, m := range l.options.Maps {
+		to := sink{part: partEntry}
+		if p, isPart := partNames[m.Name]; isPart {
+			to.part = p
+		} else {
+			to.entry = slices.Index(l.options.entries(), m.Name)
+		}
+		if l.found&to.bit() == 0 {
+			s.Unmapped = append(s.Unmapped, m.Name+"="+m.Field)
+		}
+	}
+	return s
+}
 
 // Read returns how many bytes of the files were read, as they are on disk, and how many there are,
 // or -1 if that is not known. It may be called at any time.

@@ -133,6 +133,10 @@ func TestFormats(t *testing.T) {
 			line{time: second, spread: second, ip: "192.0.2.7", method: "GET", target: "/", host: "www.example.com", status: 404, duration: 1500, entries: "blue"},
 		},
 		{
+			"LogFormat of Apache with a time of its own", `%a %{msec}t "%r" %>s`, `192.0.2.7 1431857103250 "GET / HTTP/1.1" 200`, nil,
+			line{time: fine, spread: fine, ip: "192.0.2.7", method: "GET", target: "/", status: 200, duration: -1, fine: true},
+		},
+		{
 			"Envoy", "auto", `[2015-05-17T10:05:03.250Z] "GET /api/v1?x=1 HTTP/1.1" 200 - 0 15 12 11 "198.51.100.9, 192.0.2.7" "curl" "id" "example.com" "10.0.0.1:80"`, nil,
 			line{time: fine, spread: fine, ip: "192.0.2.7", method: "GET", target: "/api/v1?x=1", host: "example.com", agent: "curl", status: 200, duration: 12_000, fine: true},
 		},
@@ -316,6 +320,73 @@ func TestFilesAreMerged(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestMarks: the mark at the beginning of a file is no part of its first line, and a file that is
+// not UTF-8 is named.
+func TestMarks(t *testing.T) {
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	marked := "\xef\xbb\xbf" + combined(when, "192.0.2.1", "/a")
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write([]byte(marked)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{write(t, "plain", []byte(marked)), write(t, "zipped", zipped.Bytes())} {
+		if got, _ := readAll(t, Options{}, name); len(got) != 1 || got[0].ip != "192.0.2.1" {
+			t.Errorf("got %+v, want a request of 192.0.2.1", got)
+		}
+	}
+	for _, text := range []string{"\xff\xfe1\x00", "\xfe\xff\x001", "1\x009\x00", "\x001\x009"} {
+		_, err := Open(t.Context(), []string{write(t, "wide", []byte(text))}, Options{})
+		var wrong *FormatError
+		if !errors.As(err, &wrong) || !strings.Contains(wrong.Text, "UTF-16") {
+			t.Errorf("%q: got %v, want that it is UTF-16", text, err)
+		}
+	}
+}
+
+// TestCutOff: what can be read of a compressed file that was cut off counts, up to its last whole
+// line, and the rest is named.
+func TestCutOff(t *testing.T) {
+	data := realLog(t)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, packed := range [][]byte{zipped.Bytes(), encoder.EncodeAll(data, nil)} {
+		for _, part := range []int{2, 10, 100_000} {
+			name := write(t, "log", packed[:len(packed)-len(packed)/part-1])
+			got, stats := readAll(t, Options{Format: "combined"}, name)
+			if part < 100_000 && len(got) < 10_000-10_000/part*2 || len(got) > 10_000 || stats.Unreadable != 0 {
+				t.Errorf("%d requests, %d unreadable", len(got), stats.Unreadable)
+			}
+			if len(stats.Broken) != 1 || !strings.Contains(stats.Broken[0], name) {
+				t.Errorf("broken: %q, want %s", stats.Broken, name)
+			}
+		}
+	}
+}
+
+// TestUnmapped: a field that was mapped and that no line has a value for is named.
+func TestUnmapped(t *testing.T) {
+	text := `{"time":1,"who":"-","path":"/a?k=","status":200}` + "\n" + `{"time":2,"who":"","path":"/b?x=1","status":200}` + "\n"
+	o := Options{Maps: []Map{{"ip", "clientip"}, {"user", "who"}, {"api_key", "query:k"}, {"tenant", "query:x"}, {"duration", "status:ms"}}}
+	_, stats := readAll(t, o, write(t, "log", []byte(text)))
+	if got := strings.Join(stats.Unmapped, " "); got != "ip=clientip user=who api_key=query:k" || stats.Addresses {
+		t.Errorf("unmapped: %q, addresses: %v", got, stats.Addresses)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -67,6 +68,9 @@ func (l *Log) take(src *source) error {
 	}
 	if !more {
 		l.open = slices.DeleteFunc(l.open, func(s *source) bool { return s == src })
+		if f := src.file; f.broken != nil {
+			l.stats.Broken = append(l.stats.Broken, fmt.Sprintf("%s: %v", f.name, f.broken))
+		}
 		return errors.Join(src.err, src.file.end())
 	}
 	select {
@@ -82,6 +86,7 @@ func (l *Log) take(src *source) error {
 		}
 	}
 	src.file.lines += int64(b.lines + b.tooLong)
+	l.found |= b.found
 	l.stats.Lines += int64(b.lines + b.tooLong)
 	l.stats.Unreadable += int64(b.badAll + b.tooLong)
 	src.frontier = max(src.frontier, b.newest)

@@ -47,6 +47,7 @@ type Batch struct {
 	bad     []Unreadable
 	badAll  int
 	tooLong int     // lines that were too long and left out
+	found   uint64  // a bit for each part and each extra of which a line had a value
 	newest  int64   // the latest time of a record
 	ordered bool    // the records are in the order of time
 	order   []int64 // the order of the records by time, unless they are ordered; see sort
@@ -113,7 +114,7 @@ func (b *Batch) text(f Field) string {
 func (b *Batch) reset() {
 	b.buf, b.records, b.extra, b.bad = b.buf[:0], b.records[:0], b.extra[:0], nil
 	b.order = b.order[:0]
-	b.lines, b.badAll, b.tooLong, b.newest, b.ordered, b.left = 0, 0, 0, 0, true, 0
+	b.lines, b.badAll, b.tooLong, b.newest, b.ordered, b.left, b.found = 0, 0, 0, 0, true, 0, 0
 }
 
 // Request is one request of a log.

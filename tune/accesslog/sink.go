@@ -63,12 +63,28 @@ const queryPrefix = "query:"
 type sink struct {
 	part  part
 	rank  uint8   // if several fields describe one part, the one with the lowest rank counts
-	unit  float64 // of a duration or a time, in microseconds; zero means as the text says
+	unit  float64 // of a duration, in microseconds
 	entry int
+}
+
+// bit is that of what is stored in [Batch.found]. All extras beyond the 50th have one together.
+func (s *sink) bit() uint64 {
+	if s.part == partEntry {
+		return 1 << min(int(parts)+s.entry, 63)
+	}
+	return 1 << s.part
 }
 
 // units are the suffixes of the fields of durations.
 var units = map[string]float64{"s": 1e6, "ms": 1e3, "us": 1, "ns": 1e-3}
+
+// cutUnit cuts the unit of a duration off the name of its field.
+func cutUnit(field string) (name string, unit float64) {
+	if i := strings.LastIndexByte(field, ':'); i > 0 && units[field[i+1:]] != 0 {
+		return field[:i], units[field[i+1:]]
+	}
+	return field, 0
+}
 
 // sinksFor returns the sinks of a log's field: those to which it was mapped, or else the known
 // ones.
@@ -77,9 +93,8 @@ func (o *Options) sinksFor(field string, known []sink) (all []sink) {
 		name, unit := m.Field, 0.0
 		p, isPart := partNames[m.Name]
 		if p == partDuration && isPart {
-			unit = 1e6
-			if i := strings.LastIndexByte(name, ':'); i > 0 && units[name[i+1:]] != 0 {
-				name, unit = name[:i], units[name[i+1:]]
+			if name, unit = cutUnit(name); unit == 0 {
+				unit = 1e6
 			}
 		}
 		if !strings.EqualFold(name, field) {
@@ -147,6 +162,7 @@ func (r *row) put(sinks []sink, off, end int, escaped bool) {
 }
 
 func (r *row) putOne(s *sink, off, end int, escaped bool) {
+	r.batch.found |= s.bit()
 	if s.part != partEntry {
 		if have := r.ranks[s.part]; have != 0 && have <= s.rank+1 {
 			return
@@ -160,13 +176,7 @@ func (r *row) putOne(s *sink, off, end int, escaped bool) {
 	switch s.part {
 	case partTime:
 		var ok bool
-		if s.unit != 0 {
-			r.rec.Time = quantity(b, s.unit)
-			r.rec.Fine, ok = s.unit < 1e6, r.rec.Time >= 0
-		} else {
-			r.rec.Time, r.rec.Fine, ok = r.stamps.read(b)
-		}
-		if !ok {
+		if r.rec.Time, r.rec.Fine, ok = r.stamps.read(b); !ok {
 			r.reason = "the time is none that is known"
 		}
 	case partIP:
@@ -235,7 +245,10 @@ func (r *row) end(f *Format) bool {
 		}
 	}
 	for _, q := range f.queries {
-		r.batch.extra[r.first+q.entry] = r.batch.parameter(r.rec.Target, q.name)
+		value := r.batch.parameter(r.rec.Target, q.name)
+		if r.batch.extra[r.first+q.entry] = value; value.size > 0 {
+			r.batch.found |= (&sink{part: partEntry, entry: q.entry}).bit()
+		}
 	}
 	b := r.batch
 	if r.rec.Time < b.newest {

@@ -5,11 +5,32 @@ import (
 	"strings"
 )
 
-// to is a sink of a part.
-func to(p part, rank uint8) []sink { return []sink{{part: p, rank: rank}} }
+// fields are the names under which a format has each part, the best one first. A name may end in
+// the unit of a duration, as that of a [Map] may.
+type fields map[part]string
 
-// lasting returns the sink of a duration in the given unit.
-func lasting(unit string) []sink { return []sink{{part: partDuration, unit: units[unit]}} }
+// sinks are those of the field with the name; none if it is not known.
+func (f fields) sinks(name string) (all []sink) {
+	for p := range parts {
+		for rank, known := range strings.Fields(f[p]) {
+			if known, unit := cutUnit(known); known == name {
+				all = append(all, sink{part: p, rank: uint8(rank), unit: unit})
+			}
+		}
+	}
+	return all
+}
+
+// names are those of all fields.
+func (f fields) names() (all []string) {
+	for p := range parts {
+		for _, name := range strings.Fields(f[p]) {
+			name, _ = cutUnit(name)
+			all = append(all, name)
+		}
+	}
+	return all
+}
 
 // nginx is the syntax $remote_addr.
 var nginx = spelling{
@@ -42,38 +63,10 @@ var nginx = spelling{
 		}
 		return "", 0, 0, nil
 	},
-	known: func(name string) []sink {
-		switch name {
-		case "remote_addr":
-			return to(partIP, 0)
-		case "remote_user":
-			return to(partUser, 0)
-		case "time_local", "time_iso8601":
-			return to(partTime, 1)
-		case "msec":
-			return to(partTime, 0)
-		case "request":
-			return to(partRequest, 0)
-		case "request_method":
-			return to(partMethod, 0)
-		case "request_uri":
-			return to(partTarget, 0)
-		case "uri", "document_uri":
-			return to(partTarget, 1)
-		case "host":
-			return to(partHost, 0)
-		case "http_host":
-			return to(partHost, 1)
-		case "server_name":
-			return to(partHost, 2)
-		case "http_user_agent":
-			return to(partAgent, 0)
-		case "status":
-			return to(partStatus, 0)
-		case "request_time":
-			return lasting("s")
-		}
-		return nil
+	known: fields{
+		partTime: "msec time_local time_iso8601", partIP: "remote_addr", partUser: "remote_user", partRequest: "request",
+		partMethod: "request_method", partTarget: "request_uri uri document_uri", partHost: "host http_host server_name",
+		partAgent: "http_user_agent", partStatus: "status", partDuration: "request_time:s",
 	},
 }
 
@@ -104,46 +97,10 @@ var apache = spelling{
 		}
 		return text[start : j+1], i, j + 1, nil
 	},
-	known: func(name string) []sink {
-		switch name {
-		case "a", "h":
-			return to(partIP, 0)
-		case "{c}a":
-			return to(partIP, 1)
-		case "u":
-			return to(partUser, 0)
-		case "t":
-			return to(partTime, 1)
-		case "{sec}t":
-			return []sink{{part: partTime, rank: 1, unit: 1e6}}
-		case "{msec}t":
-			return []sink{{part: partTime, unit: 1e3}}
-		case "{usec}t":
-			return []sink{{part: partTime, unit: 1}}
-		case "r":
-			return to(partRequest, 0)
-		case "m":
-			return to(partMethod, 0)
-		case "U":
-			return to(partTarget, 1)
-		case "{Host}i":
-			return to(partHost, 0)
-		case "V":
-			return to(partHost, 1)
-		case "v":
-			return to(partHost, 2)
-		case "{User-Agent}i", "{User-agent}i":
-			return to(partAgent, 0)
-		case "s":
-			return to(partStatus, 0)
-		case "D", "{us}T":
-			return lasting("us")
-		case "{ms}T":
-			return lasting("ms")
-		case "T", "{s}T":
-			return lasting("s")
-		}
-		return nil
+	known: fields{
+		partTime: "{msec}t {usec}t {sec}t t", partIP: "a h {c}a", partUser: "u", partRequest: "r", partMethod: "m", partTarget: "U",
+		partHost: "{Host}i V v", partAgent: "{User-Agent}i {User-agent}i", partStatus: "s",
+		partDuration: "D:us {us}T:us {ms}T:ms T:s {s}T:s",
 	},
 }
 
@@ -159,33 +116,18 @@ var envoy = spelling{
 		}
 		return text[m[2]:m[3]], m[0], m[1], nil
 	},
-	known: func(name string) []sink {
-		head, _, _ := strings.Cut(name, "(")
-		switch head {
-		case "START_TIME":
-			return to(partTime, 0)
-		case "DOWNSTREAM_REMOTE_ADDRESS", "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":
-			return to(partIP, 0)
-		case "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT":
-			return to(partIP, 1)
-		case "RESPONSE_CODE":
-			return to(partStatus, 0)
-		case "DURATION":
-			return lasting("ms")
+	known: fields{
+		partTime: "START_TIME", partStatus: "RESPONSE_CODE", partDuration: "DURATION:ms",
+		partIP: "DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT REQ(X-FORWARDED-FOR)",
+		partMethod: "REQ(:METHOD)", partTarget: "REQ(X-ENVOY-ORIGINAL-PATH?:PATH) REQ(:PATH)", partHost: "REQ(:AUTHORITY)", partAgent: "REQ(USER-AGENT)",
+	},
+	// The names of headers are written in any case, and START_TIME may have a format.
+	name: func(name string) string {
+		name = strings.ToUpper(name)
+		if head, _, ok := strings.Cut(name, "("); ok && head != "REQ" {
+			return head
 		}
-		switch strings.ToUpper(name) {
-		case "REQ(:METHOD)":
-			return to(partMethod, 0)
-		case "REQ(X-ENVOY-ORIGINAL-PATH?:PATH)", "REQ(:PATH)":
-			return to(partTarget, 0)
-		case "REQ(:AUTHORITY)":
-			return to(partHost, 0)
-		case "REQ(USER-AGENT)":
-			return to(partAgent, 0)
-		case "REQ(X-FORWARDED-FOR)":
-			return to(partIP, 2)
-		}
-		return nil
+		return name
 	},
 }
 
@@ -203,124 +145,47 @@ const (
 var clf = spelling{next: nginx.next, known: nginx.known}
 
 // traefik has the time of the end of a request, and its duration in milliseconds.
-var traefik = spelling{next: nginx.next, ended: true, known: func(name string) []sink {
-	if name == "duration_ms" {
-		return lasting("ms")
-	}
-	return nginx.known(name)
+var traefik = spelling{next: nginx.next, ended: true, known: fields{
+	partTime: "time_local", partIP: "remote_addr", partUser: "remote_user", partRequest: "request", partAgent: "http_user_agent",
+	partStatus: "status", partDuration: "duration_ms:ms",
 }}
 
 // alb is the log of AWS's load balancer, which has the time at which a request arrived.
-var alb = spelling{next: nginx.next, known: func(name string) []sink {
-	switch name {
-	case "request_creation_time":
-		return to(partTime, 0)
-	case "time":
-		return to(partTime, 1)
-	case "client_port":
-		return to(partIP, 0)
-	case "elb_status_code":
-		return to(partStatus, 0)
-	case "request":
-		return to(partRequest, 0)
-	case "user_agent":
-		return to(partAgent, 0)
-	case "domain_name":
-		return to(partHost, 0)
-	}
-	return nil
+var alb = spelling{next: nginx.next, known: fields{
+	partTime: "request_creation_time time", partIP: "client_port", partRequest: "request", partHost: "domain_name", partAgent: "user_agent",
+	partStatus: "elb_status_code",
 }}
 
-// column is a field whose meaning in JSON and CSV is known.
-type column struct {
-	name string
-	sink sink
-}
-
-// columns are names of fields with only one possible meaning.
-var columns = []column{
-	{"time", sink{part: partTime}},
-	{"timestamp", sink{part: partTime, rank: 1}},
-	{"@timestamp", sink{part: partTime, rank: 2}},
-	{"ts", sink{part: partTime, rank: 3}},
-	{"time_iso8601", sink{part: partTime, rank: 4}},
-	{"time_local", sink{part: partTime, rank: 5}},
-	{"start_time", sink{part: partTime, rank: 6}},
-	{"date", sink{part: partTime, rank: 7}},
-	{"ip", sink{part: partIP}},
-	{"client_ip", sink{part: partIP, rank: 1}},
-	{"clientip", sink{part: partIP, rank: 2}},
-	{"remote_ip", sink{part: partIP, rank: 3}},
-	{"remote_addr", sink{part: partIP, rank: 4}},
-	{"client", sink{part: partIP, rank: 5}},
-	{"user", sink{part: partUser}},
-	{"remote_user", sink{part: partUser, rank: 1}},
-	{"user_id", sink{part: partUser, rank: 2}},
-	{"request", sink{part: partRequest}},
-	{"method", sink{part: partMethod}},
-	{"request_method", sink{part: partMethod, rank: 1}},
-	{"verb", sink{part: partMethod, rank: 2}},
-	{"request_uri", sink{part: partTarget}},
-	{"uri", sink{part: partTarget, rank: 1}},
-	{"path", sink{part: partTarget, rank: 2}},
-	{"url", sink{part: partTarget, rank: 3}},
-	{"host", sink{part: partHost}},
-	{"http_host", sink{part: partHost, rank: 1}},
-	{"server_name", sink{part: partHost, rank: 2}},
-	{"status", sink{part: partStatus}},
-	{"status_code", sink{part: partStatus, rank: 1}},
-	{"response", sink{part: partStatus, rank: 2}},
-	{"user_agent", sink{part: partAgent}},
-	{"http_user_agent", sink{part: partAgent, rank: 1}},
-	{"agent", sink{part: partAgent, rank: 2}},
-	{"request_time", sink{part: partDuration, unit: 1e6}},
-	{"duration_ms", sink{part: partDuration, rank: 1, unit: 1e3}},
+// columns are fields of JSON and CSV with only one possible meaning.
+var columns = fields{
+	partTime:     "time timestamp @timestamp ts time_iso8601 time_local start_time date",
+	partIP:       "ip client_ip clientip remote_ip remote_addr client",
+	partUser:     "user remote_user user_id",
+	partRequest:  "request",
+	partMethod:   "method request_method verb",
+	partTarget:   "request_uri uri path url",
+	partHost:     "host http_host server_name",
+	partAgent:    "user_agent http_user_agent agent",
+	partStatus:   "status status_code response",
+	partDuration: "request_time:s duration_ms:ms",
 }
 
 // caddyColumns are those of Caddy's access log.
-var caddyColumns = []column{
-	{"ts", sink{part: partTime}},
-	{"request.client_ip", sink{part: partIP}},
-	{"request.remote_ip", sink{part: partIP, rank: 1}},
-	{"request.remote_addr", sink{part: partIP, rank: 2}},
-	{"user_id", sink{part: partUser}},
-	{"request.method", sink{part: partMethod}},
-	{"request.uri", sink{part: partTarget}},
-	{"request.host", sink{part: partHost}},
-	{"request.headers.User-Agent", sink{part: partAgent}},
-	{"status", sink{part: partStatus}},
-	{"duration", sink{part: partDuration, unit: 1e6}},
+var caddyColumns = fields{
+	partTime: "ts", partIP: "request.client_ip request.remote_ip request.remote_addr", partUser: "user_id", partMethod: "request.method",
+	partTarget: "request.uri", partHost: "request.host", partAgent: "request.headers.User-Agent", partStatus: "status", partDuration: "duration:s",
 }
 
 // traefikColumns are those of Traefik's access log in JSON.
-var traefikColumns = []column{
-	{"StartUTC", sink{part: partTime}},
-	{"StartLocal", sink{part: partTime, rank: 1}},
-	{"ClientHost", sink{part: partIP}},
-	{"ClientAddr", sink{part: partIP, rank: 1}},
-	{"ClientUsername", sink{part: partUser}},
-	{"RequestMethod", sink{part: partMethod}},
-	{"RequestPath", sink{part: partTarget}},
-	{"RequestHost", sink{part: partHost}},
-	{"RequestAddr", sink{part: partHost, rank: 1}},
-	{"request_User-Agent", sink{part: partAgent}},
-	{"DownstreamStatus", sink{part: partStatus}},
-	{"Duration", sink{part: partDuration, unit: 1e-3}},
+var traefikColumns = fields{
+	partTime: "StartUTC StartLocal", partIP: "ClientHost ClientAddr", partUser: "ClientUsername", partMethod: "RequestMethod",
+	partTarget: "RequestPath", partHost: "RequestHost RequestAddr", partAgent: "request_User-Agent", partStatus: "DownstreamStatus",
+	partDuration: "Duration:ns",
 }
 
 // envoyColumns are those of Envoy and Envoy Gateway by default.
-var envoyColumns = []column{
-	{"start_time", sink{part: partTime}},
-	{"downstream_remote_address", sink{part: partIP}},
-	{"x-forwarded-for", sink{part: partIP, rank: 1}},
-	{"x_forwarded_for", sink{part: partIP, rank: 2}},
-	{"method", sink{part: partMethod}},
-	{"x-envoy-origin-path", sink{part: partTarget}},
-	{"path", sink{part: partTarget, rank: 1}},
-	{":authority", sink{part: partHost}},
-	{"authority", sink{part: partHost, rank: 1}},
-	{"user-agent", sink{part: partAgent}},
-	{"user_agent", sink{part: partAgent, rank: 1}},
-	{"response_code", sink{part: partStatus}},
-	{"duration", sink{part: partDuration, unit: 1e3}},
+var envoyColumns = fields{
+	partTime: "start_time", partIP: "downstream_remote_address x-forwarded-for x_forwarded_for", partMethod: "method",
+	partTarget: "x-envoy-origin-path path", partHost: ":authority authority", partAgent: "user-agent user_agent",
+	partStatus: "response_code", partDuration: "duration:ms",
 }

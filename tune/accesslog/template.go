@@ -25,8 +25,10 @@ type template struct {
 type spelling struct {
 	// next finds the first variable in a text: its name and its position.
 	next func(text string) (name string, from, to int, err error)
-	// known are the sinks of well-known variables.
-	known func(name string) []sink
+	// known are the well-known variables, and name is how a variable is looked up among them; nil
+	// means as it is written.
+	known fields
+	name  func(string) string
 	ended bool // times are the ends of requests
 }
 
@@ -58,7 +60,11 @@ func (o *Options) compile(text string, s *spelling) (*template, error) {
 			}
 			return t, nil
 		}
-		t.pieces = append(t.pieces, piece{name: name, sinks: o.sinksFor(name, s.known(name)), quoted: strings.HasSuffix(between, `"`)})
+		canonical := name
+		if s.name != nil {
+			canonical = s.name(name)
+		}
+		t.pieces = append(t.pieces, piece{name: name, sinks: o.sinksFor(name, s.known.sinks(canonical)), quoted: strings.HasSuffix(between, `"`)})
 		text = text[to:]
 	}
 }

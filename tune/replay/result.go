@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ type Result struct {
 	Against *Against `json:"against,omitempty"`
 	// Samples are some of the lines that could not be read.
 	Samples []Sample `json:"unreadable_samples,omitempty"`
+	// Warnings say in what way the log and the policy may not be what they are taken for, so that the
+	// numbers prove nothing.
+	Warnings []string `json:"warnings,omitempty"`
 	// Problems are routes in the policy that are no patterns.
 	Problems []string `json:"problems,omitempty"`
 
@@ -220,7 +224,31 @@ func (p *Replay) Result(stats accesslog.Stats) *Result {
 	if p.against != nil {
 		p.sumDifferences(&r)
 	}
+	r.Warnings = p.warnings(&stats, r.Rules)
 	return &r
+}
+
+// warnings are those of [Result]. A log without any request has none: it proves nothing anyway.
+func (p *Replay) warnings(stats *accesslog.Stats, rules []Rule) (all []string) {
+	if !p.begun {
+		return nil
+	}
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for _, broken := range stats.Broken {
+		warn("A log could not be read to its end, and counts up to there: %s.", broken)
+	}
+	for _, m := range stats.Unmapped {
+		warn("No line has a value for --map %s.", m)
+	}
+	if used := p.decider.facts.needs.ip || p.o.Client == "ip"; used && !stats.Addresses {
+		warn("No line has a client's address, and the policy or the report goes by it; --map ip=FIELD says where it is.")
+	}
+	for i, r := range rules {
+		if p.result.Requests > 0 && r.Requests == 0 && p.rules[i].rule.Limits != nil {
+			warn("The rule %q binds no request of the log.", r.Rule)
+		}
+	}
+	return all
 }
 
 func (p *Replay) sumRules(r *Result) {

@@ -276,6 +276,9 @@ func Notes(r *replay.Result) (notes []string) {
 	if r.Requests == 0 {
 		return []string{"The log has no requests that were counted."}
 	}
+	for _, w := range r.Warnings {
+		notes = append(notes, "WARNING: "+safe(w))
+	}
 	if r.Limited > 0 {
 		notes = append(notes, fmt.Sprintf("The server answered %s of these requests with 429 already. A client that was limited sends less than it wants, or the same request again: what it would do under other limits is not in this log.", share(r.Limited, r.Requests)))
 	}
@@ -313,6 +316,16 @@ func Shown(s string) string {
 		return quoted
 	}
 	return s
+}
+
+// safe returns a sentence that may have texts from strangers in it, without what a terminal obeys.
+func safe(s string) string {
+	return strings.Map(func(c rune) rune {
+		if strconv.IsPrint(c) {
+			return c
+		}
+		return '?'
+	}, s)
 }
 
 // group formats a number with separators between thousands.
