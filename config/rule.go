@@ -1,7 +1,10 @@
 package config
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -263,4 +266,361 @@ func limitsValue() value[limitsText] {
 		}
 		return t, true
 	}}
+}
+
+// limitText is one limit as it was read. Which algorithm it has may depend on
+// its rule, which is why the short form is still a text.
+type limitText struct {
+	text   string // "20 per 60s"; empty for the long form
+	limit  headgate.Limit
+	chosen bool // the limit names its algorithm
+}
+
+// resolve makes the limit of a rule with this algorithm and time zone.
+func (t *limitText) resolve(a headgate.Algorithm, zone *time.Location) (headgate.Limit, error) {
+	l := t.limit
+	switch {
+	case t.text != "":
+		var err error
+		if l, err = headgate.ParseLimit(a, t.text); err != nil {
+			return l, err
+		}
+	case t.chosen:
+	case l.Align != headgate.AlignUTC:
+		l.Algorithm = headgate.FixedWindow
+	default:
+		l.Algorithm = a
+	}
+	if l.Align >= headgate.AlignMinute && l.Location == nil {
+		l.Location = zone
+	}
+	return l, nil
+}
+
+// limitEither is a limit in one of its two forms: a text such as "20 per 60s",
+// or a mapping.
+func limitEither() value[limitText] {
+	long := limitMapping()
+	short := schema{
+		"type":        "string",
+		"description": "such as 20 per 60s, 50 per 1s burst 200, 1000 per calendar month in Europe/Berlin; or a penalty, 5 denials per 1m block 1m up to 1h",
+		"pattern":     `^\s*[0-9][0-9_]*\s+(denials\s+)?per\s+[^\s].*$`,
+	}
+	s := schema{"oneOf": []schema{short, long.schema}}
+	return value[limitText]{s, func(r *reader, name string, n *node) (limitText, bool) {
+		switch n.kind {
+		case text:
+			if n.text != "" {
+				return limitText{text: n.text}, true
+			}
+		case mapping:
+			return long.read(r, name, n)
+		}
+		r.add(n.at, "%s is %s, must be a limit, such as 20 per 60s", name, describe(n))
+		return limitText{}, false
+	}}
+}
+
+func limitMapping() value[limitText] {
+	v := object("a limit", []field[limitText]{
+		to("algorithm", "the algorithm. Default: the rule's, or fixed_window if align is set", algorithmName(),
+			func(into *limitText, _ *node, v headgate.Algorithm) { into.limit.Algorithm, into.chosen = v, true }),
+		required(to("count", "how many units are admitted in a period", wholeNumber(1, headgate.MaxCount),
+			func(into *limitText, _ *node, v int64) { into.limit.Count = v })),
+		to("period", "length of the window, or time in which count units refill, such as 60s, 5m, 1h or 1 day. Not for calendar windows", periodText(),
+			func(into *limitText, _ *node, v time.Duration) { into.limit.Period = v }),
+		to("burst", "the largest amount admitted at once (token_bucket) or queued (leaky_bucket). Default: count", wholeNumber(1, headgate.MaxCount),
+			func(into *limitText, _ *node, v int64) { into.limit.Burst = v }),
+		to("align", "where windows of fixed_window begin: at multiples of the period (utc), at the first request (first), or at a calendar unit", alignName(),
+			func(into *limitText, _ *node, v headgate.Alignment) { into.limit.Align = v }),
+		to("time_zone", "time zone of calendar windows, such as Europe/Berlin", zoneText(),
+			func(into *limitText, _ *node, v *time.Location) { into.limit.Location = v }),
+	})
+	v.schema["anyOf"] = []schema{{"required": []string{"period"}}, {"required": []string{"align"}}}
+	return value[limitText]{v.schema, func(r *reader, name string, n *node) (limitText, bool) {
+		before := r.count()
+		t, ok := v.read(r, name, n)
+		if !ok || r.count() != before {
+			return t, false
+		}
+		if t.limit.Period == 0 && t.limit.Align < headgate.AlignMinute {
+			r.add(n.at, "a limit has no period; write one such as 60s, or align it to a calendar unit")
+			return t, false
+		}
+		return t, true
+	}}
+}
+
+func periodText() value[time.Duration] {
+	v := plainText(schema{"pattern": `^\s*([0-9]+\s*)?[a-zµ]+\s*$`}, headgate.ParsePeriod)
+	return value[time.Duration]{v.schema, func(r *reader, name string, n *node) (time.Duration, bool) {
+		if n.kind == whole {
+			r.add(n.at, "%s is %s without a unit; write %ss if seconds are meant", name, n.text, n.text)
+			return 0, false
+		}
+		return v.read(r, name, n)
+	}}
+}
+
+// costText is a number, or costs by an entry.
+type costText struct {
+	number int64
+	costs  *policy.Costs
+}
+
+// costValue is a number; a table, as { route: { GET /search: 5, "*": 1 } }; or a
+// measure, as { entry: bytes, per: 1024 }.
+func costValue() value[costText] {
+	number := wholeNumber(1, headgate.MaxCount)
+	cost := wholeNumber(0, headgate.MaxCount)
+	measure := object("a measured cost", []field[policy.Costs]{
+		required(to("entry", "the entry that holds a whole number, such as bytes", plainText(schema{"pattern": entryPattern}, asWritten),
+			func(into *policy.Costs, _ *node, v string) { into.Entry = v })),
+		required(to("per", "how much of it costs one unit, rounded up", wholeNumber(1, headgate.MaxCount),
+			func(into *policy.Costs, _ *node, v int64) { into.Per = v })),
+		to("max", "upper bound on a request's cost, whatever the entry says", wholeNumber(1, headgate.MaxCount),
+			func(into *policy.Costs, _ *node, v int64) { into.Max = v }),
+	})
+	table := schema{
+		"type": "object", "minProperties": 1, "maxProperties": 1,
+		"propertyNames": schema{"pattern": entryPattern},
+		"additionalProperties": schema{
+			"type": "object", "additionalProperties": cost.schema,
+			"minProperties": 1, "maxProperties": maxFields,
+		},
+	}
+	s := schema{"anyOf": []schema{number.schema, measure.schema, table}}
+	return value[costText]{s, func(r *reader, name string, n *node) (costText, bool) {
+		if n.kind != mapping {
+			x, ok := number.read(r, name, n)
+			return costText{number: x}, ok
+		}
+		before := r.count()
+		if e, ok := n.field("entry"); n.has("per") || n.has("max") || ok && e.kind != mapping {
+			c, _ := measure.read(r, name, n)
+			return costText{costs: &c}, r.count() == before
+		}
+		if len(n.fields) != 1 {
+			r.add(n.at, "%s has %d entries, must have the one that costs are chosen by, such as { route: { GET /search: 5, \"*\": 1 } }", name, len(n.fields))
+			return costText{}, false
+		}
+		by := n.fields[0]
+		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > maxFields {
+			r.add(by.value.at, "the costs by %q are %s, must be a mapping with 1 to %d of its values, such as { GET /search: 5, \"*\": 1 }", by.name, describe(by.value), maxFields)
+			return costText{}, false
+		}
+		c := policy.Costs{Entry: by.name, Values: make(map[string]int64), Other: 1}
+		lines := make(map[string]int)
+		for _, p := range by.value.fields {
+			if line, twice := lines[p.name]; twice {
+				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
+				continue
+			}
+			lines[p.name] = p.at.line
+			switch x, ok := cost.read(r, fmt.Sprintf("the cost of %q", p.name), p.value); {
+			case !ok:
+			case p.name == star:
+				c.Other = x
+			case p.name[max(0, len(p.name)-1):] == star:
+				r.add(p.at, "the value %q ends with a star, but costs are those of whole values; \"*\" alone stands for all others", p.name)
+			default:
+				c.Values[p.name] = x
+			}
+		}
+		if len(c.Values) == 0 && r.count() == before {
+			r.add(by.value.at, "the costs by %q have no value but \"*\"; write cost: %d instead", by.name, c.Other)
+		}
+		return costText{costs: &c}, r.count() == before
+	}}
+}
+
+// statusList is a list of HTTP statuses and classes of them.
+func statusList() value[policy.Statuses] {
+	one := statusText()
+	many := listOf(one, 1, policy.MaxStatuses)
+	return value[policy.Statuses]{many.schema, func(r *reader, name string, n *node) (policy.Statuses, bool) {
+		entries, ok := many.read(r, name, n)
+		var all policy.Statuses
+		for _, e := range entries {
+			if e.good {
+				all = append(all, e.value)
+			}
+		}
+		return all, ok
+	}}
+}
+
+func statusText() value[policy.StatusRange] {
+	s := schema{"anyOf": []schema{
+		{"type": "integer", "minimum": 100, "maximum": 599},
+		{"type": "string", "pattern": "^[1-5](xx|[0-9][0-9])$"},
+	}}
+	return value[policy.StatusRange]{s, func(r *reader, name string, n *node) (policy.StatusRange, bool) {
+		if n.kind == whole || n.kind == text {
+			if v, err := policy.ParseStatus(n.text); err == nil {
+				return v, true
+			}
+		}
+		r.add(n.at, "%s is %s, must be an HTTP status, such as 304, or a class, such as 5xx", name, describe(n))
+		return policy.StatusRange{}, false
+	}}
+}
+
+// What becomes of a reservation that nobody settles.
+const (
+	abandonedCharge   = "charge"
+	abandonedGiveBack = "give_back"
+)
+
+func reservationMapping() value[policy.Reservation] {
+	return object("what becomes of reservations", []field[policy.Reservation]{
+		to("for", "how long a reservation waits to be settled, such as 5m. Default: 1m", periodText(),
+			func(into *policy.Reservation, _ *node, v time.Duration) { into.For = v }),
+		to("abandoned", "what to do with a reservation that is never settled: keep the estimate charged (charge, default), or refund it (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
+			func(into *policy.Reservation, _ *node, v string) { into.GiveBack = v == abandonedGiveBack }),
+	})
+}
+
+// inProgressText is the field in_progress as it was read.
+type inProgressText struct {
+	places places
+	bound  policy.InProgress
+}
+
+const aboutInProgress = "how many requests may be in progress at the same time for each key, such as 3; by the value of an entry, as { tier: { pro: 5, \"*\": 2 } }; or with settings, as { limit: 3, wait: 5s, queue: 100 }"
+
+// inProgressValue is a number; a tariff, as { tier: { free: 1, pro: 5, "*": 2 } }; or a
+// mapping with a limit, which is either of them, and settings.
+func inProgressValue() value[inProgressText] {
+	limit := permitsValue()
+	period := periodText()
+	settings := object("in_progress", []field[inProgressText]{
+		required(to("limit", "how many requests may be in progress for each key: a number, or numbers by the value of an entry", limit,
+			func(into *inProgressText, n *node, v policy.InProgress) {
+				into.bound.Limit, into.bound.Entry, into.bound.Values = v.Limit, v.Entry, v.Values
+				into.places.keep(n.at, "in_progress.limit")
+			})),
+		to("wait", "how long a request may wait for a permit, such as 5s. Default: refuse at once", period,
+			func(into *inProgressText, n *node, v time.Duration) {
+				into.bound.Wait = v
+				into.places.keep(n.at, "in_progress.wait")
+			}),
+		to("queue", fmt.Sprintf("how many requests may wait for each key in one process. Default: %d", policy.DefaultQueue), count(1, policy.MaxQueue),
+			func(into *inProgressText, n *node, v int) {
+				into.bound.Queue = v
+				into.places.keep(n.at, "in_progress.queue")
+			}),
+		to("shared", "whether all processes on the store share the limit, instead of each having its own", yesOrNo(),
+			func(into *inProgressText, _ *node, v bool) { into.bound.Shared = v }),
+		to("ttl", fmt.Sprintf("how long after a process died the store frees its permits: %v to %v. Default: %v", policy.MinTTL, policy.MaxTTL, policy.DefaultTTL), period,
+			func(into *inProgressText, n *node, v time.Duration) {
+				into.bound.TTL = v
+				into.places.keep(n.at, "in_progress.ttl")
+			}),
+	})
+	s := schema{"anyOf": append(limit.schema["anyOf"].([]schema)[:2:2], settings.schema)}
+	return value[inProgressText]{s, func(r *reader, name string, n *node) (inProgressText, bool) {
+		before := r.count()
+		if n.kind == mapping && (len(n.fields) != 1 || n.has("limit") || n.fields[0].value.kind != mapping) {
+			t, ok := settings.read(r, name, n)
+			return t, ok && r.count() == before
+		}
+		bound, ok := limit.read(r, name, n)
+		return inProgressText{bound: bound}, ok
+	}}
+}
+
+// permitsValue is a number of permits, or numbers by the value of an entry.
+func permitsValue() value[policy.InProgress] {
+	number := wholeNumber(1, headgate.MaxCount)
+	table := schema{
+		"type": "object", "minProperties": 1, "maxProperties": 1,
+		"propertyNames": schema{"pattern": entryPattern},
+		"additionalProperties": schema{
+			"type": "object", "additionalProperties": number.schema,
+			"minProperties": 1, "maxProperties": policy.MaxTiers,
+		},
+	}
+	s := schema{"anyOf": []schema{number.schema, table}}
+	return value[policy.InProgress]{s, func(r *reader, name string, n *node) (policy.InProgress, bool) {
+		if n.kind != mapping {
+			limit, ok := number.read(r, name, n)
+			return policy.InProgress{Limit: limit}, ok
+		}
+		if len(n.fields) != 1 {
+			r.add(n.at, "%s has %d entries, must have the one that the numbers are chosen by, such as { tier: { pro: 5, \"*\": 2 } }", name, len(n.fields))
+			return policy.InProgress{}, false
+		}
+		by := n.fields[0]
+		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > policy.MaxTiers {
+			r.add(by.value.at, "the numbers by %q are %s, must be a mapping with 1 to %d of its values, such as { pro: 5, \"*\": 2 }", by.name, describe(by.value), policy.MaxTiers)
+			return policy.InProgress{}, false
+		}
+		before := r.count()
+		bound := policy.InProgress{Entry: by.name, Values: make(map[string]int64)}
+		lines := make(map[string]int)
+		for _, p := range by.value.fields {
+			if line, twice := lines[p.name]; twice {
+				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
+				continue
+			}
+			lines[p.name] = p.at.line
+			limit, ok := number.read(r, fmt.Sprintf("the number of %q", p.name), p.value)
+			switch {
+			case !ok:
+			case p.name == star:
+				bound.Limit = limit
+			default:
+				bound.Values[p.name] = limit
+			}
+		}
+		if len(bound.Values) == 0 && r.count() == before {
+			r.add(by.value.at, "the numbers by %q have no value but \"*\"; write %d instead", by.name, bound.Limit)
+		}
+		return bound, r.count() == before
+	}}
+}
+
+// inProgress writes what inProgressValue reads.
+func (w *writer) inProgress(p *policy.InProgress) {
+	if p == nil {
+		return
+	}
+	limit := fmt.Sprint(p.Limit)
+	if p.Entry != "" {
+		limit = w.permits(p)
+	}
+	var settings []string
+	if p.Wait > 0 {
+		settings = append(settings, "wait: "+headgate.FormatPeriod(p.Wait))
+	}
+	if p.Queue > 0 {
+		settings = append(settings, fmt.Sprintf("queue: %d", p.Queue))
+	}
+	if p.Shared {
+		settings = append(settings, "shared: true")
+	}
+	if p.TTL > 0 {
+		settings = append(settings, "ttl: "+headgate.FormatPeriod(p.TTL))
+	}
+	if settings == nil {
+		w.line(2, "in_progress: %s", limit)
+		return
+	}
+	w.line(2, "in_progress: {limit: %s, %s}", limit, strings.Join(settings, ", "))
+}
+
+// permits writes numbers by the value of an entry.
+func (w *writer) permits(p *policy.InProgress) string {
+	var values []string
+	for _, v := range slices.Sorted(maps.Keys(p.Values)) {
+		if v == star {
+			w.fail("a number in progress is for the value \"*\", which stands for all others in a file")
+		}
+		values = append(values, fmt.Sprintf("%s: %d", quote(v), p.Values[v]))
+	}
+	if p.Limit > 0 {
+		values = append(values, fmt.Sprintf("%s: %d", quote(star), p.Limit))
+	}
+	return fmt.Sprintf("{%s: {%s}}", quote(p.Entry), strings.Join(values, ", "))
 }

@@ -2,7 +2,9 @@ package gatewayfile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,7 +12,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/adaptive"
+	"github.com/headgate/headgate/flow/shed"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/identity"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 )
@@ -308,5 +314,181 @@ func (c *checker) settle(all []Settle) {
 			c.bad(field+".header", "%s: the header %s is kept, and it is removed; choose one", what, name)
 		}
 		keep[name] = s.Keep
+	}
+}
+
+func (c *checker) identity(id *Identity) {
+	if id.Resolver == nil {
+		c.resolver(id)
+	}
+	if id.JWT != nil {
+		j := *id.JWT
+		id.JWT = &j
+		c.jwt(&j)
+	}
+	if id.APIKey == nil {
+		id.APIKey = []string{authorization, "X-Api-Key"}
+		if id.JWT != nil {
+			if header, _, _ := strings.Cut(id.JWT.Header, ":"); strings.EqualFold(header, authorization) {
+				id.APIKey = []string{"X-Api-Key"}
+			}
+		}
+	}
+	for i, name := range id.APIKey {
+		if problem := new(identity.Keys).Add(name, http.CanonicalHeaderKey); problem != "" {
+			c.bad(fmt.Sprintf("identity.api_key[%d]", i), "identity: %s", problem)
+		}
+	}
+	taken := map[string]string{"ip": "", "route": "", "method": "", "host": "", "path": "", "api_key": ""}
+	entry := func(field, name, from string) {
+		field = "identity." + field + "." + name
+		if !isEntryName(name) {
+			c.bad(field, "identity: %q is not the name of an entry: 1 to 64 letters, digits and _ - . :", name)
+		} else if first, twice := taken[name]; twice && first == "" {
+			c.bad(field, "identity: the entry %q is found by the gateway itself; take another name", name)
+		} else if twice {
+			c.bad(field, "identity: the entry %q is taken from %s and from %s; keep one", name, first, from)
+		}
+		taken[name] = from
+	}
+	for _, source := range []struct {
+		field, from string
+		headers     *map[string]string
+	}{{"headers", "a header", &id.Headers}, {"trusted_headers", "a trusted header", &id.Trusted}} {
+		*source.headers = maps.Clone(*source.headers)
+		for _, name := range slices.Sorted(maps.Keys(*source.headers)) {
+			header := (*source.headers)[name]
+			entry(source.field, name, source.from)
+			if !isHeaderName(header) {
+				c.bad("identity."+source.field+"."+name, "identity: the entry %q is taken from %q, which is not the name of a header", name, header)
+			}
+			(*source.headers)[name] = http.CanonicalHeaderKey(header)
+		}
+	}
+	if len(id.Trusted) > 0 && id.Resolver.Source() == "" && len(id.Address.Trust) == 0 {
+		c.bad("identity", "identity: there are entries from trusted headers, but no proxy is trusted; say which ones under address")
+	}
+	for _, name := range slices.Sorted(maps.Keys(id.Certificate)) {
+		entry("certificate", name, "the certificate")
+		if id.Certificate[name] > Fingerprint {
+			c.bad("identity.certificate."+name, "identity: field %d of a certificate is unknown", id.Certificate[name])
+		}
+	}
+	if id.JWT != nil {
+		for _, name := range slices.Sorted(maps.Keys(id.JWT.Claims)) {
+			entry("jwt.claims", name, "the token")
+			if id.JWT.Claims[name] == "" {
+				c.bad("identity.jwt.claims."+name, "identity: the entry %q is taken from a claim without a name", name)
+			}
+		}
+	}
+}
+
+// resolver makes the resolver of addresses.
+func (c *checker) resolver(id *Identity) {
+	if id.Resolver = new(httplimit.Resolver); len(id.Address.Trust) == 0 {
+		return
+	}
+	source := httplimit.Source(cmp.Or(id.Address.Header, string(httplimit.XForwardedFor)))
+	made, err := httplimit.NewResolver(source, id.Address.Trust...)
+	var invalid *headgate.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		for _, p := range invalid.Problems {
+			c.bad("identity.address", "identity: %s", p.Text)
+		}
+	case err == nil:
+		id.Resolver = made
+	}
+}
+
+func (c *checker) jwt(j *JWT) {
+	if j.Keys == "" {
+		c.bad("identity.jwt.keys", "identity: tokens need keys to be verified with: a URL or a file")
+	}
+	if j.Algorithms == nil {
+		j.Algorithms = []string{"RS256", "ES256", "EdDSA"}
+	}
+	if len(j.Algorithms) == 0 {
+		c.bad("identity.jwt.algorithms", "identity: no algorithm of tokens is accepted")
+	}
+	for i, name := range j.Algorithms {
+		if !slices.Contains(Algorithms(), name) {
+			c.bad(fmt.Sprintf("identity.jwt.algorithms[%d]", i), "identity: the algorithm %q of tokens is not one of %s", name, strings.Join(Algorithms(), ", "))
+		}
+	}
+	j.Header = cmp.Or(j.Header, authorization)
+	if problem := new(identity.Keys).Add(j.Header, http.CanonicalHeaderKey); problem != "" {
+		c.bad("identity.jwt.header", "identity: tokens come in %s", problem)
+	}
+	j.Leeway = cmp.Or(j.Leeway, DefaultLeeway)
+	if j.Leeway < 0 || j.Leeway > MaxLeeway {
+		c.bad("identity.jwt.leeway", "identity: the clocks of tokens may differ by %v, must be at most %v", j.Leeway, MaxLeeway)
+	}
+	j.Refresh = cmp.Or(j.Refresh, DefaultRefresh)
+	if j.Refresh < time.Second || j.Refresh > Longest {
+		c.bad("identity.jwt.refresh", "identity: keys are fetched every %v, must be 1s to %v", j.Refresh, Longest)
+	}
+	j.Claims = maps.Clone(j.Claims)
+}
+
+// Algorithms are those that tokens may be signed by: the asymmetric ones, so that
+// who verifies a token cannot make one.
+func Algorithms() []string {
+	return []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+}
+
+// Knee is the limit that the load finds. The seed decides on what is random in it.
+func (l *Load) Knee(seed uint64) adaptive.KneeConfig {
+	return adaptive.KneeConfig{Initial: l.Initial, Min: l.Min, Max: l.Max, Ceiling: l.Ceiling, Seed: seed}
+}
+
+// Queued is the queue in front of that limit.
+func (l *Load) Queued(name string) shed.Config {
+	return shed.Config{Name: name, Queue: l.Queue, Interval: l.Wait}
+}
+
+// loads checks what bounds the requests that are with upstreams.
+func (c *checker) loads(o *Settings) {
+	has := make(map[string]bool)
+	some := false
+	for i := range o.Upstreams {
+		u := &o.Upstreams[i]
+		has[u.Name] = u.Load != nil
+		if u.Load != nil {
+			some = true
+			c.load(fmt.Sprintf("upstreams[%d].load", i), u, o.Identity.Headers)
+		}
+	}
+	if len(o.Pressure) > 0 && !some {
+		c.bad("pressure", "there is pressure, but no upstream has a load that could shed requests by it")
+	}
+	for i := range o.Routes {
+		r := &o.Routes[i]
+		name := r.Upstream
+		if name == "" && len(o.Upstreams) > 0 {
+			name = o.Upstreams[0].Name
+		}
+		if with, known := has[name]; known && !with && (r.Load.Class != nil || r.Load.Exempt) {
+			c.bad(fmt.Sprintf("routes[%d].load", i), "the route %q has a load, but its upstream %q has none that would be told", r.Pattern, name)
+		}
+	}
+}
+
+func (c *checker) load(field string, u *Upstream, headers map[string]string) {
+	what := fmt.Sprintf("the load of the upstream %q", u.Name)
+	_, wrongLimit := adaptive.NewKnee(u.Load.Knee(0))
+	_, wrongQueue := shed.New(flow.Chain(), u.Load.Queued(u.Name))
+	for _, err := range []error{wrongLimit, wrongQueue} {
+		if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+			for _, text := range wrong.Problems.Texts() {
+				c.bad(field, "%s: %s", what, text)
+			}
+		}
+	}
+	for _, entry := range []string{u.Load.Class, u.Load.Tenant} {
+		if _, theirs := headers[entry]; theirs {
+			c.bad(field, "%s looks at the entry %q, which any client can write, as it is one of identity.headers; take it from trusted_headers, a token or a certificate", what, entry)
+		}
 	}
 }

@@ -10,15 +10,13 @@
 //
 // # How it works
 //
-// Most checks look at one thing: the limits of a rule (limits.go), the rest of a rule (rule.go,
-// inprogress.go), the lists and the table of subjects (clients.go), the names of entries
-// (entries.go), what serves the routes (behind.go), and which rules replace each other in a circle (circles.go).
+// Most checks look at one thing: a rule (rule.go), the lists, the table of subjects and the names of
+// entries (lists.go), and which rules replace each other in a circle (circles.go).
 //
 // Four checks compare rules with each other and with the lists (compare.go). With ten thousand
 // rules, comparing each with all others would take too long. So lists of conditions are grouped by
-// the values that they demand (group.go), and each list is compared only with those that the groups
-// offer. Whether one list of conditions follows from another is decided condition by condition
-// (condition.go).
+// the values that they demand, and each list is compared only with those that the groups
+// offer. Whether one list of conditions follows from another is decided condition by condition.
 //
 // # Caveats
 //
@@ -202,5 +200,215 @@ func (l *linter) silence() {
 	for i := range l.rules {
 		r := &l.rules[i]
 		apply(r.Ignore, "it", byRule[r.Name], l.aboutRule(r))
+	}
+}
+
+// The codes of warnings. A code never changes its meaning.
+const (
+	// NeverBinds marks a limit that denies nothing because another limit of the same rule
+	// always denies first.
+	NeverBinds = "HG001"
+	// NeverMatches marks a rule whose conditions contradict each other.
+	NeverMatches = "HG002"
+	// NeverFits marks a limit, or a bound on what is in progress, that is smaller than the cost of
+	// a request, so that the rule denies every such request.
+	NeverFits = "HG003"
+	// Uncaught marks a rule that does not bind requests without one of its Per entries, where no
+	// other rule does, or only one that counts all clients together.
+	Uncaught = "HG004"
+	// PlainHash marks a rule that counts by a secret in a set without a hash key.
+	PlainHash = "HG005"
+	// Unreachable marks a rule whose requests are all answered by the deny list or the
+	// allow list.
+	Unreachable = "HG006"
+	// Shadowed marks a limit that denies nothing because another rule, which counts the same
+	// requests, always denies first.
+	Shadowed = "HG007"
+	// Twice marks a rule that has the key and the limits of another rule, and counts some of
+	// its requests a second time.
+	Twice = "HG008"
+	// OpenTariff marks a tariff, or a bound on what is in progress, that has no limits for other
+	// tiers.
+	OpenTariff = "HG009"
+	// UnknownTier marks a tier in the table of subjects that no rule has limits for.
+	UnknownTier = "HG010"
+	// Ended marks an override, or an entry of a list, whose Until has passed.
+	Ended = "HG011"
+	// Forgeable marks a rule, or an entry of the allow list, that goes by an address which a client
+	// can choose.
+	Forgeable = "HG012"
+	// ClearSecret marks a secret that is written in the policy in the clear.
+	ClearSecret = "HG013"
+	// IdleIgnore marks a policy.Ignore that silences nothing.
+	IdleIgnore = "HG014"
+	// OneNode marks a rule with many keys and a tag, because the tag keeps all its counters on one
+	// node of a cluster.
+	OneNode = "HG015"
+	// Circle marks rules and entries of the deny list that replace each other, so that a
+	// request which meets them all is bound by none of them.
+	Circle = "HG016"
+	// Unseen marks the first of the rules that were not compared with all others, because
+	// that would take too long.
+	Unseen = "HG017"
+	// SharedLists marks a tariff by an entry that clients choose anew with each request, if its
+	// lists of limits share counters.
+	SharedLists = "HG018"
+	// NoQueue marks a bound on what is in progress that lets requests wait but does not say how
+	// many.
+	NoQueue = "HG019"
+	// ShortTTL marks a shared bound whose permits the store frees so soon that a renewal may come
+	// too late.
+	ShortTTL = "HG020"
+	// Streams marks a bound that several clients share on a route that looks like a stream.
+	Streams = "HG021"
+	// Misspelt marks an entry whose name is probably misspelt. A condition on such an entry, or a
+	// count by it, applies to no request.
+	Misspelt = "HG022"
+	// DefaultBucket marks a limit with a long period that is a token bucket only because its
+	// algorithm is not given.
+	DefaultBucket = "HG023"
+	// Behind marks a rule for a script of PHP in a policy that does not say that PHP is behind.
+	Behind = "HG024"
+)
+
+// Code is a kind of warning.
+type Code struct {
+	Code string `json:"code"`
+	// About is a sentence that says what the warning is about.
+	About string `json:"about"`
+	// Why says when the warning is given, and what is wrong with what it is about.
+	Why string `json:"why"`
+	// Remedy says what to do.
+	Remedy string `json:"remedy"`
+}
+
+// URL returns the address of the documentation for a code.
+func URL(code string) string {
+	return "https://github.com/headgate/headgate/blob/main/docs/reference/lint.md#" + strings.ToLower(code)
+}
+
+// Codes returns all kinds of warnings, in the order of their codes.
+func Codes() []Code {
+	return []Code{
+		{
+			NeverBinds, "A limit never denies, because another limit of the rule always denies first.",
+			"Count ÷ period must grow as the period shrinks. The second limit of `[20 per 60s, 20 per 3s]` is useless, and so is the first of `[100 per 60s, 5 per 3s]`.",
+			"lower the count, or leave the limit out.",
+		},
+		{
+			NeverMatches, "A rule never matches, because its conditions contradict each other.",
+			"No request can meet all conditions of its `match` and have the entries of its `per`.",
+			"drop one of the conditions.",
+		},
+		{
+			NeverFits, "A limit holds less than a request costs, so that the rule denies every such request.",
+			"The same holds for an `in_progress` that is smaller than the cost.",
+			"raise the limit, or lower the cost.",
+		},
+		{
+			Uncaught, "A rule does not bind requests without an entry that it counts by, and no other rule does.",
+			"A client that leaves the entry out is not limited at all, or only together with all others: a rule with one counter for all clients does not stand in, unless it demands that the entry be absent.",
+			"add a rule with `match: { ENTRY: absent }`. Or write `match: { ENTRY: present }` in this rule, if such requests are to pass freely.",
+		},
+		{
+			PlainHash, "A rule counts by a secret that is hashed without a key.",
+			"Whoever can read the store can test guesses of the secret.",
+			"set one hash key on all nodes.",
+		},
+		{
+			Unreachable, "A rule is never reached, because the deny list or the allow list answers first.",
+			"An entry of one of the lists answers all requests that the rule matches.",
+			"remove the rule or the entry.",
+		},
+		{
+			Shadowed, "A limit never denies, because another rule always denies first.",
+			"The other rule counts all requests of this one. Examples are a million a day beside a rule with 10 a second, and a limit for each user that is above the limit for all.",
+			"lower the count, or leave the limit out.",
+		},
+		{
+			Twice, "A rule counts, by the same key and limits, what another rule counts.",
+			"Both rules match some requests, which are counted twice, under two counters.",
+			"make one rule of the two, or let their `match` exclude each other.",
+		},
+		{
+			OpenTariff, "A tariff has no limits for other tiers, so that the rule does not bind those.",
+			"The tariff, in `limits` or in `in_progress`, has no `\"*\"`. A request whose tier is not in the table is not limited by the rule.",
+			"add `\"*\"` with the limits of all other tiers.",
+		},
+		{
+			UnknownTier, "The table of subjects has a tier that no rule has limits for.",
+			"The tier may be misspelt. The warning is about the table and not about one rule. It lists the first 20 such tiers.",
+			"correct the tier, or add it to a rule.",
+		},
+		{
+			Ended, "An override, or an entry of a list, has ended.",
+			"Its `until` has passed, and it has no effect any more.",
+			"remove it.",
+		},
+		{
+			Forgeable, "A rule goes by an address that a client can choose.",
+			"A rule that counts by whole IPv6 addresses gives one customer 2^64 counters. A rule or an entry of the allow list that goes by a header such as `x-forwarded-for` believes what any client may write into it.",
+			"count by `ip/64`.",
+		},
+		{
+			ClearSecret, "A secret stands in the policy in the clear.",
+			"It stands in a condition, a list, or the table of subjects. More people can read the policy than may know the secret.",
+			"write its [hash](../rules.md#secrets).",
+		},
+		{
+			IdleIgnore, "A warning is ignored that there is not.",
+			"An `ignore` of the rule or of the file silences nothing.",
+			"leave the `ignore` out.",
+		},
+		{
+			OneNode, "A rule by many keys has a tag, so that a cluster keeps all its counters on one node.",
+			"One node of a Redis Cluster bears the load and the memory of all keys of the rule.",
+			"leave the `slot` out, unless a request must meet this rule and others of the slot in one call.",
+		},
+		{
+			Circle, "Rules or entries of the deny list replace each other in a circle, so that none of them holds.",
+			"A request that matches all of them is bound by none. Entries of the deny list can do the same among the descriptors of a request of Envoy.",
+			"take one of the names out of `replaces`.",
+		},
+		{
+			Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with.",
+			"Comparing stops after about a second. The warning says how many other rules were not compared. Warnings of HG004, HG006, HG007 and HG008 may be missing for these rules.",
+			"demand a value of an entry in each rule, such as its route.",
+		},
+		{
+			SharedLists, "Lists of limits by an entry that clients choose with each request share counters.",
+			"The tariff is by `method`, `route`, `path`, `host` or `service`. A client sends such requests in turn, and what one list admits counts in the other.",
+			"write a rule for each value, with a condition on it in `match`.",
+		},
+		{
+			NoQueue, "Requests wait for what is in progress to end, and the rule does not say how many may.",
+			"The queue then holds 100 requests under each key.",
+			"add `queue` to `in_progress`.",
+		},
+		{
+			ShortTTL, "A store frees shared permits so soon that a renewal can be too late.",
+			"With a `ttl` below a second, a renewal that is late by a moment ends the permit, and the work is cancelled.",
+			"make `ttl` at least `1s`.",
+		},
+		{
+			Streams, "A bound for several clients on what is in progress binds a route that looks like a stream.",
+			"A route such as `.../events` or `.../ws` lasts as long as its client likes, and a few clients can take all permits.",
+			"give streams a rule of their own, by client.",
+		},
+		{
+			Misspelt, "The name of an entry looks misspelt, so that what looks at it holds for no request.",
+			"A rule, a list or the table of subjects looks at `apikey`, or at `tennant` where other rules have `tenant`. No door fills in an entry of that name, so a request has it only if the caller sends it.",
+			"correct the name. If it is right, list it in [`entries`](../rules.md#entries).",
+		},
+		{
+			DefaultBucket, "A limit for a long period is a token bucket only because nothing names its algorithm.",
+			"A token bucket admits nearly twice its count in the first period: `5 per 15m` admits nine requests in the first 15 minutes. The warning is about limits for more than a minute without a burst.",
+			"write `algorithm: sliding_window` if the number is a promise, or `algorithm: token_bucket` if a bucket is meant.",
+		},
+		{
+			Behind, "A rule is for a script of PHP, and the policy does not say that PHP is behind.",
+			"PHP serves `/login.php/x` as `/login.php`. Unless the policy says so, the doors that read paths refuse such requests.",
+			"write [`behind: php`](../gateway.md#what-is-behind), or silence the warning if the doors' `paths` say what is done.",
+		},
 	}
 }

@@ -3,11 +3,14 @@ package lint
 import (
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -238,4 +241,352 @@ func (l *linter) plainHashes() {
 	l.aboutRule(first)(PlainHash,
 		"it counts by the secret %s (%d of %d rules do), hashed without a key: whoever reads the store can test guesses; set one hash key of at least %d bytes on all nodes",
 		strings.Join(entries, ", "), rules, len(l.rules), policy.MinHashKey)
+}
+
+// limitList is one of the lists of limits by which a rule may bind a request.
+type limitList struct {
+	where  string // what a warning puts before the limit
+	field  string // the list's field in the rule, as policy.Mistake names it
+	limits []listedLimit
+}
+
+// listedLimit is a limit and its index in the list.
+type listedLimit struct {
+	*headgate.Limit
+	number int
+}
+
+// at returns the field of the limit, as policy.Mistake names it.
+func (l *limitList) at(limit listedLimit) string { return fmt.Sprintf("%s.%d", l.field, limit.number) }
+
+// limitLists returns all lists of the rule's limits.
+func limitLists(r *rule) []limitList {
+	var all []limitList
+	// Penalties are left out. They limit no units, so nothing that warnings say about limits
+	// applies to them.
+	list := func(where, field string, limits *headgate.Rule) {
+		one := limitList{where: where, field: field}
+		each := limits.Limits()
+		for i := range each {
+			if each[i].Algorithm != headgate.Penalty {
+				one.limits = append(one.limits, listedLimit{&each[i], i})
+			}
+		}
+		all = append(all, one)
+	}
+	if r.Tariff == nil {
+		list("", "limits", r.Limits)
+	} else {
+		for i := range r.Tariff.Tiers {
+			t := &r.Tariff.Tiers[i]
+			list(fmt.Sprintf("for the %s %s, ", r.Tariff.Entry, policy.Quote(t.Value)), fmt.Sprintf("tariff.%d", i), t.Limits)
+		}
+		if r.Tariff.Other != nil {
+			list(fmt.Sprintf("for every other %s, ", r.Tariff.Entry), "tariff.other", r.Tariff.Other)
+		}
+	}
+	for i := range r.Overrides {
+		list(fmt.Sprintf("in override %d, ", i+1), fmt.Sprintf("overrides.%d.limits", i), r.Overrides[i].Limits)
+	}
+	return all
+}
+
+func withoutPenalties(limits []headgate.Limit) []headgate.Limit {
+	return slices.DeleteFunc(slices.Clone(limits), func(l headgate.Limit) bool { return l.Algorithm == headgate.Penalty })
+}
+
+// limits warns of limits that can never bind. If two limits make each other useless, the warning is
+// about the later one.
+func (l *linter) limits(r *rule) {
+	for _, list := range limitLists(r) {
+		limits := list.limits
+		for i, limit := range limits {
+			for j, other := range limits {
+				if i == j {
+					continue
+				}
+				why := useless(other.Limit, limit.Limit)
+				if why == "" || i < j && useless(limit.Limit, other.Limit) != "" {
+					continue
+				}
+				l.aboutField(r, list.at(limit))(NeverBinds, "%slimit %q can never bind: %s", list.where, limit, why)
+				break
+			}
+		}
+	}
+}
+
+// promised is the longest period for which a count may be meant as a rate. Ten per second is a
+// rate. Five per 15 minutes is read as a promise to admit no more.
+const promised = time.Minute
+
+// defaultBuckets warns of token buckets with long periods for which nobody has chosen the
+// algorithm. In its first period, a bucket admits nearly twice its count. A limit with a burst is
+// not reported, because a burst can only be meant for a bucket.
+func (l *linter) defaultBuckets(r *rule) {
+	for _, list := range limitLists(r) {
+		for _, limit := range list.limits {
+			field := list.at(limit)
+			if !r.Written[field].Default || limit.Algorithm != headgate.TokenBucket || limit.Burst != 0 || limit.Period <= promised || limit.Count < 2 {
+				continue
+			}
+			l.aboutField(r, field)(DefaultBucket, "%slimit %q has no algorithm, so it is a token bucket, which admits up to %d units in the first %s: %d at once, and then one more every %s; write algorithm: sliding_window if %d is a promise, or algorithm: token_bucket if this is meant",
+				list.where, limit, 2*limit.Count-1, headgate.FormatPeriod(limit.Period), limit.Count, headgate.FormatPeriod(limit.Period/time.Duration(limit.Count)), limit.Count)
+		}
+	}
+}
+
+// useless says why b never denies or delays what a admits. It returns the start of a sentence that
+// ends with advice, or "" if b may deny or delay.
+func useless(a, b *headgate.Limit) string {
+	if a.Algorithm == headgate.SlidingCounter || b.Algorithm == headgate.SlidingCounter {
+		return uselessCounter(a, b)
+	}
+	switch b.Algorithm {
+	case headgate.FixedWindow, headgate.SlidingWindow:
+		most := mostWithin(a, b)
+		if most > b.Count {
+			return ""
+		}
+		return fmt.Sprintf("%q lets at most %d units pass in that time; %s", a, most, below(most))
+	case headgate.LeakyBucket:
+		// b delays requests. Only another leaky bucket that is at least as slow delays them as
+		// much.
+		if a.Algorithm != headgate.LeakyBucket {
+			return ""
+		}
+	}
+	if peak(a) > b.Capacity() || !slower(a, b) {
+		return ""
+	}
+	// same is what a's rate admits in b's period, rounded up. A smaller count of b would bind.
+	same := mulDiv(a.Count, b.Micros(), a.Micros())
+	if !slower(a, &headgate.Limit{Count: same, Period: b.Period}) {
+		same++
+	}
+	return fmt.Sprintf("%q has no larger burst (%d, not %d) and no higher rate (%d units in %s, not %d); %s",
+		a, peak(a), b.Capacity(), same, headgate.FormatPeriod(b.Period), b.Count, below(same))
+}
+
+// below returns the advice to set a count below most, or to leave the limit out.
+func below(most int64) string {
+	if most <= 1 {
+		return "leave it out"
+	}
+	return fmt.Sprintf("set its count below %d, or leave it out", most)
+}
+
+// uselessCounter is useless where a or b is a sliding counter. Sliding counters estimate, so only
+// one case is certain: both are sliding counters, a's period is a multiple of b's, and a.Count ≤
+// b.Count.
+func uselessCounter(a, b *headgate.Limit) string {
+	if a.Algorithm != b.Algorithm || a.Micros()%b.Micros() != 0 || a.Count > b.Count {
+		return ""
+	}
+	return fmt.Sprintf("%q lets at most %d units pass in that time; %s", a, a.Count, below(a.Count))
+}
+
+// peak returns the most that the limit admits within a moment.
+func peak(l *headgate.Limit) int64 {
+	if l.Algorithm == headgate.FixedWindow {
+		// All at the end of one window, and all at the start of the next.
+		return 2 * l.Count
+	}
+	return l.Capacity()
+}
+
+// slower reports whether the long-term rate of a is at most that of b.
+func slower(a, b *headgate.Limit) bool {
+	if a.Align >= headgate.AlignDay {
+		return false // The length of such a window varies.
+	}
+	h1, l1 := bits.Mul64(uint64(a.Count), uint64(b.Micros()))
+	h2, l2 := bits.Mul64(uint64(b.Count), uint64(a.Micros()))
+	return h1 < h2 || h1 == h2 && l1 <= l2
+}
+
+// mostWithin returns the most that a admits in any one window of b, or unknown.
+func mostWithin(a, b *headgate.Limit) int64 {
+	if a.Algorithm == headgate.FixedWindow && b.Algorithm == headgate.FixedWindow {
+		if n := windowsWithin(a, b); n > 0 {
+			return mulDiv(a.Count, n, 1)
+		}
+	}
+	length := b.Micros()
+	if b.Align > headgate.AlignHour {
+		length += shift
+	}
+	switch a.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		return a.Capacity() + mulDiv(a.Count, length-1, a.Micros())
+	case headgate.SlidingWindow:
+		return mulDiv(a.Count, (length-1)/a.Micros()+1, 1)
+	}
+	if a.Align > headgate.AlignHour {
+		return unknown
+	}
+	return mulDiv(a.Count, (length-1+a.Micros()-1)/a.Micros()+1, 1)
+}
+
+// shift is the most, in microseconds, by which a calendar window can be longer than usual because
+// the clocks of its time zone are set back.
+const shift = 2 * 3600 * 1_000_000
+
+// windowsWithin returns how many windows of a one window of b touches at most, if the windows of
+// the shorter one nest in those of the longer one. Otherwise it returns 0.
+func windowsWithin(a, b *headgate.Limit) int64 {
+	switch {
+	case a.Align == headgate.AlignUTC && b.Align == headgate.AlignUTC:
+		switch {
+		case b.Micros()%a.Micros() == 0:
+			return b.Micros() / a.Micros()
+		case a.Micros()%b.Micros() == 0:
+			return 1
+		}
+		return 0
+	case a.Align < headgate.AlignMinute || b.Align < headgate.AlignMinute || zone(a) != zone(b):
+		return 0
+	case a.Align == headgate.AlignWeek && b.Align > headgate.AlignWeek,
+		b.Align == headgate.AlignWeek && a.Align > headgate.AlignWeek:
+		return 0 // A week may lie in two months.
+	case a.Align >= b.Align:
+		return 1
+	}
+	length := b.Micros()
+	switch {
+	case b.Align == headgate.AlignHour || a.Align == headgate.AlignDay:
+	case a.Align == headgate.AlignMonth:
+		return 12
+	default:
+		length += shift
+	}
+	return length / a.Micros()
+}
+
+func zone(l *headgate.Limit) string {
+	if l.Location == nil {
+		return "UTC"
+	}
+	return l.Location.String()
+}
+
+// unknown is more than any limit admits. It is small enough that the sum of two such values does
+// not overflow.
+const unknown = math.MaxInt64 / 2
+
+// mulDiv returns min(⌊a·b/c⌋, unknown), for a ≥ 0, b ≥ 0 and c > 0.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return unknown
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, unknown))
+}
+
+// reliableTTL is the shortest time to live of permits that leaves enough time to repeat a renewal
+// that has failed.
+const reliableTTL = time.Second
+
+// inProgress warns of a bound on what is in progress that does not do what it seems to say.
+func inProgress(r *rule, warn warnFunc) {
+	p := r.InProgress
+	if p == nil {
+		return
+	}
+	fitting(r, warn)
+	if p.Entry != "" && p.Limit == 0 && !demands(r, p.Entry, func(value string) bool { return p.Values[value] != 0 }) {
+		warn(OpenTariff, "it does not bound what is in progress of requests with another %s than it has numbers for, nor of those without one; add \"*\" with a number for them", p.Entry)
+	}
+	if p.Wait > 0 && p.Queue == 0 {
+		warn(NoQueue, "requests wait for up to %v, and how many may do so at once is not said, so that it is %d under each key; add queue: %d, or the number that you can bear",
+			p.Wait, policy.DefaultQueue, policy.DefaultQueue)
+	}
+	if p.Shared && p.Term() < reliableTTL {
+		warn(ShortTTL, "the store frees permits after %v, which one slow call outlasts, so that more is in progress than the limit or work is cancelled; make the ttl at least %v", p.Term(), reliableTTL)
+	}
+	if route := streaming(r); route != "" {
+		warn(Streams, "the route %s looks like a stream, which is in progress for as long as its client likes: a few clients can hold all permits; give streams a rule of their own, by client", policy.Quote(route))
+	}
+}
+
+// fitting warns of bounds that are smaller than the cost of the dearest request, as far as that
+// cost is known from the rule alone.
+func fitting(r *rule, warn warnFunc) {
+	p := r.InProgress
+	cost, who := dearest(r)
+	one := func(where string, limit int64) {
+		if limit != 0 && limit < cost {
+			warn(NeverFits, "%s%d may be in progress but %s %d, so such a request is always refused; raise the number to %d, or lower the cost", where, limit, who, cost, cost)
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(p.Values)) {
+		one(fmt.Sprintf("for the %s %s, ", p.Entry, policy.Quote(v)), p.Values[v])
+	}
+	one("", p.Limit)
+	for i := range r.Overrides {
+		one(fmt.Sprintf("in override %d, ", i+1), r.Overrides[i].InProgress)
+	}
+}
+
+// demands reports whether the rule matches only requests whose entry has one of the known values.
+func demands(r *rule, entry string, known func(value string) bool) bool {
+	unknown := func(value string) bool { return !known(value) }
+	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool {
+		return c.Entry == entry && !c.Not && len(c.Equals) > 0 && len(c.Equals) == c.Size() && !slices.ContainsFunc(c.Equals, unknown)
+	})
+}
+
+// streamWords are the last parts of paths under which servers usually stream.
+var streamWords = []string{"stream", "streams", "ws", "wss", "websocket", "socket", "sse", "events", "subscribe", "watch"}
+
+// streaming returns a route that the rule matches and that looks like a stream, or "". It returns
+// "" for a rule that counts by client, because that is the right way to bound streams.
+func streaming(r *rule) string {
+	for i := range r.Match {
+		c := &r.Match[i]
+		if c.Not || c.Entry != "route" && c.Entry != "path" {
+			continue
+		}
+		for _, value := range c.Equals {
+			if last := value[strings.LastIndexByte(value, '/')+1:]; slices.Contains(streamWords, last) && !own(r) {
+				return value
+			}
+		}
+	}
+	return ""
+}
+
+// own reports whether the rule counts by an entry that says who the client is.
+func own(r *rule) bool {
+	return slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
+}
+
+// behind warns of rules for scripts of PHP if the policy does not say, by what is behind, what is
+// done with paths that have more behind the script.
+func (l *linter) behind() {
+	known, _ := spelling.Behind(l.set.Behind()...)
+	if known&spelling.CutPathInfo != 0 {
+		return
+	}
+	for i := range l.rules {
+		r := &l.rules[i]
+		if script := scriptOf(r); script != "" {
+			l.aboutField(r, "match")(Behind, "PHP serves %s with anything behind it, such as /x, and the policy does not say that PHP is behind; write behind: php", policy.Quote(script))
+		}
+	}
+}
+
+// scriptOf returns the first route among the rule's conditions that ends with a script of PHP.
+func scriptOf(r *rule) string {
+	for i := range r.Match {
+		if c := &r.Match[i]; c.Entry == "route" && !c.Not {
+			for _, v := range c.Equals {
+				if strings.HasSuffix(v, ".php") {
+					return v
+				}
+			}
+		}
+	}
+	return ""
 }

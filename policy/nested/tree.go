@@ -1,10 +1,46 @@
+// Package nested finds the limits of ordered descriptors, which the configuration of
+// envoyproxy/ratelimit nests in one another.
+//
+// # Basics
+//
+// An ordered descriptor is a list of entries in a domain. [New] compiles the files of all domains
+// to a [Tree] and to a policy.Set. The set has a direct rule for each limit in the files. So the
+// list of rules, the metrics, and the refund of one key, which all know rules by their names, also
+// cover these limits. [Tree.Find] leads from a descriptor to its rule and key:
+//
+//	tree, set, err := nested.New(domains)
+//	leaf, key, ok := tree.Find("messaging", policy.Descriptor{{"to_number", "2061111111"}})
+//
+// The entries are looked up one after the other, each among the nodes of its level. A node with the
+// entry's own value comes first, then the nodes whose value has a star, in the order of the
+// configuration, and last the node without a value. A choice is final: the next entry is looked up
+// only below the node that the entry has found. The limit of the descriptor is the limit of the
+// node that its last entry finds.
+//
+// There is a counter for each rule and each combination of the values that the configuration leaves
+// open. So no two descriptors share a counter, unless share_threshold is set.
+//
+// [Rules] converts the same limits to rules that match descriptors of facts, and [Flatten] converts
+// an ordered descriptor to such a descriptor.
+//
+// # Caveats
+//
+// envoyproxy/ratelimit compares key and value joined by "_". To it, an entry "a" with the value
+// "b_c" is the same as an entry "a_b" with the value "c". In this package they differ.
+//
+// As with all rules, keys hold hashes of secret values. While a hash key is being changed, requests
+// are counted under the new one only.
 package nested
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/errtext"
@@ -381,4 +417,108 @@ func (c *compiler) describe(n *Node) string {
 		return fmt.Sprintf("%q", n.Key)
 	}
 	return fmt.Sprintf("%q with the value %q", n.Key, shown(n, c.hasher))
+}
+
+// Star matches any text in a key or a value, even an empty one.
+const Star = "*"
+
+// glob is a text split at its stars. A text without a star has one part.
+type glob []string
+
+func newGlob(text string) glob { return strings.Split(text, Star) }
+
+// starred reports whether the glob has a star.
+func (g glob) starred() bool { return len(g) > 1 }
+
+// text returns the text from which the glob was made.
+func (g glob) text() string { return strings.Join(g, Star) }
+
+// prefix returns the text before the star, if the glob has a single star, at its end.
+func (g glob) prefix() (text string, ok bool) {
+	if len(g) == 2 && g[1] == "" {
+		return g[0], true
+	}
+	return "", false
+}
+
+// matches reports whether the glob matches the text. It takes the first occurrence of each part
+// between two stars, which leaves the most text for the parts that follow.
+func (g glob) matches(text string) bool {
+	last := len(g) - 1
+	if last == 0 {
+		return text == g[0]
+	}
+	text, ok := strings.CutPrefix(text, g[0])
+	if !ok {
+		return false
+	}
+	for _, part := range g[1:last] {
+		if _, text, ok = strings.Cut(text, part); !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(text, g[last])
+}
+
+// covers reports whether this glob matches everything that the other one matches. It matches the
+// other glob's text with its stars: no part of g contains a star, so only a star of g can match a
+// star of the other glob.
+func (g glob) covers(other glob) bool { return g.matches(other.text()) }
+
+// apart reports whether it is certain that no text matches both globs. If both have stars, it
+// compares only their beginnings and their ends.
+func (g glob) apart(other glob) bool {
+	if !g.starred() || !other.starred() {
+		return !g.matches(other.text()) && !other.matches(g.text())
+	}
+	begin, end := other[0], other[len(other)-1]
+	theirs, last := g[0], g[len(g)-1]
+	return !strings.HasPrefix(begin, theirs) && !strings.HasPrefix(theirs, begin) ||
+		!strings.HasSuffix(end, last) && !strings.HasSuffix(last, end)
+}
+
+// shown returns the node's value as names and messages may show it: if the entry is secret, each
+// part between stars is replaced by its hash. The hashes are those that keys have.
+func shown(n *Node, by *policy.Set) string {
+	if n.Value == "" || !by.Secret(n.Key) {
+		return n.Value
+	}
+	parts := newGlob(n.Value)
+	for i, part := range parts {
+		if part != "" {
+			parts[i] = "#" + by.Hash(n.Key, part)
+		}
+	}
+	return parts.text()
+}
+
+// digest returns 48 bits of a hash as 12 hexadecimal digits. They are enough to tell the paths of
+// one configuration apart.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte("headgate descriptor v1\x00" + text))
+	return hex.EncodeToString(sum[:6])
+}
+
+// ruleName returns the name of a node's rule: the node's path, as envoyproxy/ratelimit names its
+// metrics. Characters that a rule's name cannot have become "_". If the path cannot be the name as
+// it is, because of its characters or its length, or because another rule has that name, a digest
+// of the path is appended, and the path is cut to make room for it.
+func ruleName(path string, taken map[string]bool) string {
+	name := strings.Map(func(c rune) rune {
+		if c == ' ' || c == '{' || c == '}' || c == utf8.RuneError || !unicode.IsPrint(c) {
+			return '_'
+		}
+		return c
+	}, path)
+	if name == path && len(name) <= headgate.MaxName && !taken[name] {
+		return name
+	}
+	mark := "~" + digest(path)
+	name = strings.ToValidUTF8(name[:min(len(name), headgate.MaxName-len(mark))], "") + mark
+	for taken[name] {
+		// An earlier node has the same path and so the same digest. Different nodes can have one
+		// path: the key "a_b", and the key "a" with the value "b".
+		name = name[:len(name)-len(mark)] + "~" + digest(name)
+	}
+	return name
 }

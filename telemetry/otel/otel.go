@@ -1,8 +1,49 @@
+// Package otel shows what a [headgate.Store] decides to OpenTelemetry: a span for each call,
+// and metrics.
+//
+// # Basics
+//
+// Make a [Telemetry] of the providers that the program has anyway, and put its hooks around
+// the store:
+//
+//	telemetry, err := otel.New(otel.Options{Tracer: tracerProvider, Meter: meterProvider})
+//	if err != nil {
+//		return err
+//	}
+//	store := headgate.Observe(memory.New(), telemetry.Hooks())
+//
+// Each call of the store is a span "headgate.take" (peek, refund, reset, charge) below the
+// span in the caller's context. Both have these attributes:
+//
+//	headgate.outcome          allowed, denied, or error
+//	headgate.rule             of the limit that decides, see headgate.Verdict.Deciding
+//	headgate.limit            that limit, such as "5 per 1m"
+//	headgate.source           who decided: store, lease, local and so on
+//	headgate.retry_after_ms   if it denies, unless no wait helps
+//	headgate.shadow_denied    true if a rule in shadow would have denied
+//
+// A denial is no error. A store that does not answer sets the status of its span.
+//
+// These metrics have the meaning of those of telemetry/prom:
+//
+//	headgate.decisions        {rule, limit, outcome}
+//	headgate.store.duration   {op}, in seconds
+//	headgate.store.errors     {op}
+//
+// Traces pass from one process to the next in headers: [Telemetry.Handler] and
+// [Telemetry.Transport] do that for HTTP, and package otelgrpc for gRPC. Programs that
+// use OpenTelemetry's own instrumentation of net/http and gRPC need neither.
+//
+// # Caveats
+//
+// No attribute ever holds a key, an address, a path, or anything else that a client sends.
+// Rules and limits are those of the policy.
 package otel
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
 
@@ -186,4 +227,77 @@ func names(d *headgate.Decision) (rule, limit string) {
 		limit = d.Limit.String()
 	}
 	return rule, limit
+}
+
+// Serve begins the span of a call that came with headers, for doors that are not HTTP. The
+// span is in the context, and ended by the caller. The name must not be made of what clients
+// send.
+func (t *Telemetry) Serve(ctx context.Context, name string, headers propagation.TextMapCarrier) (context.Context, trace.Span) {
+	return t.tracer.Start(t.propagator.Extract(ctx, headers), name, trace.WithSpanKind(trace.SpanKindServer))
+}
+
+// Call begins the span of a call that is about to be sent, and writes its trace into the
+// headers. The span is ended by the caller.
+func (t *Telemetry) Call(ctx context.Context, name string, headers propagation.TextMapCarrier) (context.Context, trace.Span) {
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
+	t.propagator.Inject(ctx, headers)
+	return ctx, span
+}
+
+// Handler gives each request a span with the given name, below the one that its headers name.
+// What next decides about the request is told by the span's attributes. Next finds the span in
+// the request's context, and in its headers, so that a proxy which passes these on passes on
+// the trace.
+//
+// The name must not be made of what clients send.
+func (t *Telemetry) Handler(name string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		headers := propagation.HeaderCarrier(r.Header)
+		ctx, span := t.tracer.Start(t.propagator.Extract(r.Context(), headers), name, trace.WithSpanKind(trace.SpanKindServer))
+		defer span.End()
+		if span.IsRecording() {
+			span.SetAttributes(method(r.Method))
+		}
+		t.propagator.Inject(ctx, headers)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Transport sends requests through next with the trace of their contexts in their headers, and
+// a span with the given name for each. Nil is [http.DefaultTransport].
+func (t *Telemetry) Transport(name string, next http.RoundTripper) http.RoundTripper {
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return transport{t, name, next}
+}
+
+type transport struct {
+	*Telemetry
+	name string
+	next http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper]. The span ends when the headers of the answer are
+// there.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, span := t.tracer.Start(r.Context(), t.name, trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	r = r.Clone(ctx) // A RoundTripper must not change the request.
+	t.propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	answer, err := t.next.RoundTrip(r)
+	if err == nil && span.IsRecording() {
+		span.SetAttributes(method(r.Method), attribute.Int("http.response.status_code", answer.StatusCode))
+	}
+	return answer, err
+}
+
+// method is the attribute of a method; a client may make up methods.
+func method(name string) attribute.KeyValue {
+	switch name {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
+	default:
+		name = "_OTHER"
+	}
+	return attribute.String("http.request.method", name)
 }

@@ -1,3 +1,47 @@
+// Package prom shows what a [headgate.Store] decides to Prometheus.
+//
+// # Basics
+//
+// Make a [Recorder] on a registry and put its hooks around the store:
+//
+//	recorder, err := prom.New(prometheus.DefaultRegisterer)
+//	if err != nil {
+//		return err
+//	}
+//	store := headgate.Observe(memory.New(), recorder.Hooks())
+//
+// These metrics come of it:
+//
+//	headgate_decisions_total{rule, limit, outcome}    one for each limit of each request taken
+//	headgate_decisions_by_source_total{source}        the same, by who decided: store, async, local and so on
+//	headgate_store_duration_seconds{op}               how long the store took, errors included
+//	headgate_store_errors_total{op, reason}           calls that ended without a decision
+//
+// The outcome is "allowed" where the units were charged, "denied" where this
+// limit did not admit them, and "uncharged" where it would have but another
+// limit of the same request denied. A limit of a rule in shadow denies nobody:
+// what it would have denied is "shadow_denied". So the allowed decisions of a
+// limit are the requests that it let pass, the denied ones those that it held
+// back, and the shadow_denied ones those that it would hold back if the rule were
+// enforced.
+// Only takes are counted as decisions: a peek decides nothing, and a refund or
+// a reset is no request.
+//
+// A decision by a node's share of a limit counts as one by the limit.
+//
+// The reason is "unavailable" (the store did not answer, or not in time),
+// "invalid" (the checks were at fault), "canceled" (the caller went away) or
+// "other".
+//
+// # Caveats
+//
+// No label ever holds a key. Labels hold names of rules, texts of limits and
+// nothing else, so that there are as many series as the policy has limits, times
+// four. A program that makes up rule names from what its users send has no such
+// bound.
+//
+// A rule that is no longer in the policy keeps its series until the process ends, or
+// until [Recorder.Keep] is told that it has gone.
 package prom
 
 import (
@@ -248,4 +292,102 @@ func (r *Recorder) Keep(in func(rule, limit string) bool) {
 		// again.
 		r.known.Store(&map[*headgate.Limit]*counters{})
 	}
+}
+
+// maxSeries bounds the nodes and operations that [Nodes] tells apart.
+const maxSeries = 1024
+
+// Nodes turns the calls of a store that runs on several servers into a histogram for
+// each of them:
+//
+//	headgate_store_node_duration_seconds{node, op}    how long calls took, errors included
+//	headgate_store_node_errors_total{node, op}        calls that failed
+//
+// Its Observe is what the stores' option Observe needs. It is a
+// [prometheus.Collector], to be registered, and safe for concurrent use.
+type Nodes struct {
+	durations *prometheus.HistogramVec
+	errors    *prometheus.CounterVec
+
+	// known spares Observe the work of finding a series by its labels. The map is never
+	// changed once it stands here.
+	known atomic.Pointer[map[nodeOp]*nodeSeries]
+	mu    sync.Mutex // guards the making of another one
+}
+
+type nodeOp struct{ node, op string }
+
+type nodeSeries struct {
+	durations prometheus.Observer
+	errors    prometheus.Counter
+}
+
+// NewNodes returns a collector without any nodes. A server that scrapes native histograms
+// gets one that is finer still.
+func NewNodes() *Nodes {
+	n := &Nodes{
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "headgate_store_node_duration_seconds",
+			Help: "How long calls to each server of the store took, with redirections; those that failed included. A call may carry several decisions.",
+			// 50 µs to 1.2 s, each a quarter more than the one before, so that any quantile,
+			// p99.9 too, is known to within that.
+			Buckets:                     prometheus.ExponentialBuckets(50e-6, 1.25, 46),
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, []string{"node", "op"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_store_node_errors_total",
+			Help: "Calls to each server of the store that failed.",
+		}, []string{"node", "op"}),
+	}
+	n.known.Store(&map[nodeOp]*nodeSeries{})
+	return n
+}
+
+// Observe counts a call. An empty node is one that is not known, and beyond some
+// hundreds of nodes so are those that are new.
+func (n *Nodes) Observe(node, op string, took time.Duration, err error) {
+	s := (*n.known.Load())[nodeOp{node, op}]
+	if s == nil {
+		s = n.add(node, op)
+	}
+	s.durations.Observe(took.Seconds())
+	if err != nil {
+		s.errors.Inc()
+	}
+}
+
+func (n *Nodes) add(node, op string) *nodeSeries {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := *n.known.Load()
+	if s := known[nodeOp{node, op}]; s != nil {
+		return s
+	}
+	label := node
+	if node == "" || len(known) >= maxSeries {
+		label = "unknown"
+	}
+	s := &nodeSeries{n.durations.WithLabelValues(label, op), n.errors.WithLabelValues(label, op)}
+	if len(known) >= maxSeries {
+		return s
+	}
+	next := make(map[nodeOp]*nodeSeries, len(known)+1)
+	for k, v := range known {
+		next[k] = v
+	}
+	next[nodeOp{node, op}] = s
+	n.known.Store(&next)
+	return s
+}
+
+// Describe implements [prometheus.Collector].
+func (n *Nodes) Describe(ch chan<- *prometheus.Desc) {
+	n.durations.Describe(ch)
+	n.errors.Describe(ch)
+}
+
+// Collect implements [prometheus.Collector].
+func (n *Nodes) Collect(ch chan<- prometheus.Metric) {
+	n.durations.Collect(ch)
+	n.errors.Collect(ch)
 }

@@ -1,3 +1,42 @@
+// Package replay decides the requests of an access log by the rules of a policy, as if the rules
+// had been in force, and counts the results.
+//
+// # Basics
+//
+//	clock := new(replay.Clock)
+//	set, err := config.Load("proposed.yaml", policy.Clock(clock.Now))
+//	...
+//	r := replay.New(replay.Options{Policy: set, Clock: clock, Entries: log.Entries()})
+//	for {
+//		stretch, err := log.Next() // of package accesslog
+//		if errors.Is(err, io.EOF) {
+//			break
+//		}
+//		...
+//		r.Add(stretch)
+//		stretch.Release()
+//	}
+//	result := r.Result(log.Stats())
+//
+// # How it works
+//
+// Each line becomes the descriptor that a door of the service would have made for the request.
+// [policy.Set.Decide] finds the checks. A memory store, whose clock is the time of the log, decides
+// them. This is the same code as in production.
+//
+// # Times of whole seconds
+//
+// If the log has only whole seconds, requests are decided twice. One store takes the requests of
+// each second as spread evenly over it. The other takes all of them at the beginning of the second.
+// The truth is between the two results; see [Interval].
+//
+// # Caveats
+//
+// Counters are empty when the log begins. A rule with a period of an hour denies too
+// little in the first hour; see [Options.Warmup].
+//
+// Clients would have behaved differently if they had been denied. A replay says what the rules do
+// with the demand in the log.
 package replay
 
 import (
@@ -6,6 +45,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -380,4 +420,66 @@ func (p *Replay) shown(name string, kind uint8) string {
 		return policy.HashMark + p.o.Policy.Hash(what, name)
 	}
 	return strings.Clone(name)
+}
+
+// Clock is the time of the log. Load policies with overrides or list entries that end at a certain
+// time with policy.Clock(clock.Now). A Clock is safe for concurrent use.
+type Clock struct{ micros atomic.Int64 }
+
+// Now returns the time of the request that is being decided.
+func (c *Clock) Now() time.Time { return time.UnixMicro(c.micros.Load()) }
+
+func (c *Clock) set(micros int64) { c.micros.Store(micros) }
+
+// series counts requests over time, in at most maxPoints intervals of equal length.
+type series struct {
+	width  int64 // in microseconds
+	first  int64 // the beginning of the first stretch
+	end    int64 // of the current one
+	points []Point
+}
+
+const maxPoints = 240
+
+// Point is one stretch of time.
+type Point struct {
+	Requests int64 `json:"requests"`
+	Denied   int64 `json:"denied"`
+	// Limited is how many requests the server itself answered with 429.
+	Limited int64 `json:"limited_in_log"`
+}
+
+// at returns the point of a time. Times do not go back.
+func (s *series) at(micros int64) *Point {
+	if micros < s.end {
+		return &s.points[len(s.points)-1]
+	}
+	if s.points == nil {
+		s.width = 1_000_000
+		s.first = micros - micros%s.width
+	}
+	for micros-s.first >= s.width*maxPoints {
+		s.double()
+	}
+	n := int((micros - s.first) / s.width)
+	for len(s.points) <= n {
+		s.points = append(s.points, Point{})
+	}
+	s.end = s.first + int64(n+1)*s.width
+	return &s.points[n]
+}
+
+// double doubles the length of the intervals.
+func (s *series) double() {
+	n := 0
+	for i := 0; i < len(s.points); i += 2 {
+		p := s.points[i]
+		if i+1 < len(s.points) {
+			q := s.points[i+1]
+			p = Point{p.Requests + q.Requests, p.Denied + q.Denied, p.Limited + q.Limited}
+		}
+		s.points[n] = p
+		n++
+	}
+	s.points, s.width = s.points[:n], 2*s.width
 }
