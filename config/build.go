@@ -109,19 +109,15 @@ func (c *compiler) list(name string, entries []entry[listText]) []policy.ListEnt
 			c.file.keep(at, prefix+"."+field)
 		}
 		one := e.value.entry
-		one.Pos = c.pos(e.at)
+		one.Pos = e.at.in(c.mistakes.file)
 		all = append(all, one)
 	}
 	return all
 }
 
-func (c *compiler) pos(at place) policy.Position {
-	return policy.Position{File: c.mistakes.file, Line: at.line, Column: at.column}
-}
-
 func (c *compiler) rule(at place, t *ruleText) {
 	r := t.rule
-	r.Cost, r.Costs, r.Pos = t.cost.number, t.cost.costs, c.pos(at)
+	r.Cost, r.Costs, r.Pos = t.cost.number, t.cost.costs, at.in(c.mistakes.file)
 	l := limitsCompiler{c: c, t: t, name: t.rule.Name, written: make(map[string]policy.Written, len(t.places))}
 	// With its own name, if it is one, the rule can be found to repeat that of
 	// another.
@@ -172,7 +168,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 		for field, at := range e.value.places {
 			t.places.keep(at, prefix+"."+field)
 		}
-		o := policy.Override{Match: e.value.match, InProgress: e.value.inProgress, Until: e.value.until, Pos: c.pos(e.at)}
+		o := policy.Override{Match: e.value.match, InProgress: e.value.inProgress, Until: e.value.until, Pos: e.at.in(c.mistakes.file)}
 		if _, given := e.value.places["limits"]; given || o.InProgress == 0 {
 			o.Limits = l.compile(e.value.limits, t.places["overrides"], prefix+".limits")
 		}
@@ -183,7 +179,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 	}
 	for field, at := range t.places {
 		if _, ok := l.written[field]; !ok {
-			l.written[field] = policy.Written{Pos: c.pos(at)}
+			l.written[field] = policy.Written{Pos: at.in(c.mistakes.file)}
 		}
 	}
 	r.Written = l.written
@@ -245,7 +241,7 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place, field strin
 		e := &list[i]
 		limits[i] = standIn()
 		_, named := l.t.places["algorithm"]
-		l.written[fmt.Sprintf("%s.%d", field, i)] = policy.Written{Pos: l.c.pos(e.at), Default: !named && !e.value.chosen}
+		l.written[fmt.Sprintf("%s.%d", field, i)] = policy.Written{Pos: e.at.in(l.c.mistakes.file), Default: !named && !e.value.chosen}
 		if !e.good {
 			l.bad = true
 			continue

@@ -181,6 +181,10 @@ func (e *Error) Is(target error) bool { return target == headgate.ErrInvalid }
 // place is a position in the file. The zero place is the file as a whole.
 type place struct{ line, column int }
 
+func (p place) in(file string) policy.Position {
+	return policy.Position{File: file, Line: p.line, Column: p.column}
+}
+
 // mistakes collects what is wrong with one file and what it reads. What is there
 // already is not added again: aliases and like have one part of a file read in
 // several places.

@@ -152,7 +152,7 @@ const envoyDocuments = 1000
 func parseEnvoy(m *mistakes, data []byte) (domains []nested.Domain, ok bool) {
 	for _, root := range parseAll(m, data, envoyDepth, envoyDocuments) {
 		d, _ := envoyDomain(m.file).read(&reader{m}, "the file", root)
-		d.Pos = policy.Position{File: m.file, Line: root.at.line, Column: root.at.column}
+		d.Pos = root.at.in(m.file)
 		domains = append(domains, d)
 	}
 	return domains, m.list == nil
@@ -178,7 +178,7 @@ func envoyNodes(file string) value[[]nested.Node] {
 		var all []nested.Node
 		for i := range entries {
 			e := &entries[i]
-			e.value.Pos = policy.Position{File: file, Line: e.at.line, Column: e.at.column}
+			e.value.Pos = e.at.in(file)
 			all = append(all, e.value)
 		}
 		return all, ok

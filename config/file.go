@@ -329,13 +329,10 @@ func (c *compiler) subjects(t *subjectsText, src *source) {
 			if table.Other = row.entries; len(row.entries) == 0 {
 				c.keep(Mistake{m.file, row.at.line, row.at.column, `the subject "*" has no entries; say what is known of it, such as { tier: free }`})
 			}
-			table.OtherPos = policy.Position{File: m.file, Line: row.at.line, Column: row.at.column}
+			table.OtherPos = row.at.in(m.file)
 			continue
 		}
-		table.Table = append(table.Table, policy.Subject{
-			Key: row.key, Entries: row.entries,
-			Pos: policy.Position{File: m.file, Line: row.at.line, Column: row.at.column},
-		})
+		table.Table = append(table.Table, policy.Subject{Key: row.key, Entries: row.entries, Pos: row.at.in(m.file)})
 	}
 	c.options = append(c.options, policy.SubjectTable(table))
 }

@@ -24,11 +24,7 @@ import (
 func Format(set *policy.Set) ([]byte, error) {
 	w := new(writer)
 	if declared := set.Declared(); declared != nil {
-		names := make([]string, len(declared))
-		for i, name := range declared {
-			names[i] = quote(name)
-		}
-		w.line(0, "entries: [%s]", strings.Join(names, ", "))
+		w.line(0, "entries: %s", inline(declared, quote))
 	}
 	if behind := set.Behind(); len(behind) > 0 {
 		w.line(0, "behind: [%s]", strings.Join(behind, ", "))
@@ -105,11 +101,7 @@ func (w *writer) rule(r *policy.Rule) {
 	case len(r.Per) == 1 && r.Per[0].String() == oneForAll:
 		w.fail("the rule %q counts by an entry with the name %q, which stands for one counter in a file", r.Name, oneForAll)
 	default:
-		parts := make([]string, len(r.Per))
-		for i, p := range r.Per {
-			parts[i] = quote(p.String())
-		}
-		w.line(2, "per: [%s]", strings.Join(parts, ", "))
+		w.line(2, "per: %s", inline(r.Per, func(p policy.Part) string { return quote(p.String()) }))
 	}
 	var algorithm headgate.Algorithm
 	if r.Limits != nil {
@@ -249,14 +241,9 @@ func (w *writer) cost(r *policy.Rule) {
 
 // replaces is a field of rules and of entries of lists.
 func (w *writer) replaces(names []string) {
-	if len(names) == 0 {
-		return
+	if len(names) > 0 {
+		w.line(2, "replaces: %s", inline(names, quote))
 	}
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = quote(name)
-	}
-	w.line(2, "replaces: [%s]", strings.Join(quoted, ", "))
 }
 
 func (w *writer) until(indent int, t time.Time) {
@@ -267,10 +254,14 @@ func (w *writer) until(indent int, t time.Time) {
 
 // limitsYAML writes a list of limits in one line.
 func limitsYAML(r *headgate.Rule, algorithm headgate.Algorithm) string {
-	limits := r.Limits()
-	texts := make([]string, len(limits))
-	for i := range limits {
-		texts[i] = limitYAML(&limits[i], algorithm)
+	return inline(r.Limits(), func(l headgate.Limit) string { return limitYAML(&l, algorithm) })
+}
+
+// inline writes a list in one line.
+func inline[T any](list []T, write func(T) string) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = write(v)
 	}
 	return "[" + strings.Join(texts, ", ") + "]"
 }
@@ -400,14 +391,9 @@ func valueFields(c *policy.Condition) []string {
 		name   string
 		values []string
 	}{{"equals", c.Equals}, {"prefix", c.Prefixes}, {"network", networks}, {"hash", c.Hashes}} {
-		if len(f.values) == 0 {
-			continue
+		if len(f.values) > 0 {
+			fields = append(fields, f.name+": "+inline(f.values, quote))
 		}
-		quoted := make([]string, len(f.values))
-		for i, v := range f.values {
-			quoted[i] = quote(v)
-		}
-		fields = append(fields, f.name+": ["+strings.Join(quoted, ", ")+"]")
 	}
 	return fields
 }

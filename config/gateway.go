@@ -287,7 +287,7 @@ func jwtMapping() value[gatewayfile.JWT] {
 	type t = gatewayfile.JWT
 	return object("jwt", []field[t]{
 		required(to("keys", "a JSON Web Key Set: an https:// URL, or a file", filledText(), func(into *t, _ *node, v string) { into.Keys = v })),
-		to("algorithms", "accepted algorithms. Default: [RS256, ES256, EdDSA]", listOf(algorithmText(), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
+		to("algorithms", "accepted algorithms. Default: [RS256, ES256, EdDSA]", listOf(oneOf(gatewayfile.Algorithms()...), 1, maxNames), func(into *t, _ *node, v []entry[string]) { into.Algorithms = good(v) }),
 		to("issuer", "required issuer: the claim iss must equal it", filledText(), func(into *t, _ *node, v string) { into.Issuer = v }),
 		to("audience", "required audience: the claim aud must contain it", filledText(), func(into *t, _ *node, v string) { into.Audience = v }),
 		to("header", "header with the token, with the scheme before it if it has one, such as Authorization:JWT. Default: Authorization, which means Authorization:Bearer", keyText(), func(into *t, _ *node, v string) { into.Header = v }),
@@ -378,12 +378,6 @@ func pathForms() value[httplimit.PathForm] {
 		}
 		return httplimit.PathForm(forms), problem == ""
 	}}
-}
-
-// algorithmText is an algorithm by which tokens are signed so that who verifies them
-// cannot make them.
-func algorithmText() value[string] {
-	return oneOf("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 }
 
 // headerText is the name of a header.

@@ -145,7 +145,7 @@ func keepMatch(p *places, n *node, v []entry[policy.Condition], field string) []
 // filled reports whether a mapping has fields at all.
 func filled[T any](r *reader, name string, n *node, fields []field[T]) bool {
 	if len(n.fields) == 0 {
-		r.add(n.at, "%s is an empty mapping, must have %s", name, names(fields))
+		r.add(n.at, "%s is an empty mapping, must have %s", name, strings.Join(names(fields), ", "))
 	}
 	return len(n.fields) > 0
 }

@@ -226,14 +226,8 @@ func limitList() value[[]entry[limitText]] {
 // its values.
 func limitsValue() value[limitsText] {
 	plain := limitList()
-	s := schema{"oneOf": []schema{plain.schema, {
-		"type": "object", "minProperties": 1, "maxProperties": 1,
-		"propertyNames": schema{"pattern": entryPattern},
-		"additionalProperties": schema{
-			"type": "object", "additionalProperties": plain.schema,
-			"minProperties": 1, "maxProperties": policy.MaxTiers,
-		},
-	}}}
+	tiers := table(plain, policy.MaxTiers, "limits", "%s", `tier: { pro: [...], "*": [...] }`)
+	s := schema{"oneOf": []schema{plain.schema, tiers.schema}}
 	return value[limitsText]{s, func(r *reader, name string, n *node) (limitsText, bool) {
 		var t limitsText
 		var ok bool
@@ -245,24 +239,15 @@ func limitsValue() value[limitsText] {
 			r.add(n.at, "%s is a mapping with %d fields, must be a list, such as %s: [...], or have the one entry that limits are chosen by, such as { tier: { pro: [...] } }", name, len(n.fields), name)
 			return t, false
 		}
-		by := n.fields[0]
-		t.entry = by.name
-		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > policy.MaxTiers {
-			r.add(by.value.at, "the limits by %q are %s, must be a mapping with 1 to %d of its values, such as { pro: [...], \"*\": [...] }", by.name, describe(by.value), policy.MaxTiers)
+		by, ok := tiers.read(r, name, n)
+		if t.entry = by.entry; !ok {
 			return t, false
 		}
-		lines := make(map[string]int)
-		for _, p := range by.value.fields {
-			if line, twice := lines[p.name]; twice {
-				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
-				continue
+		for _, v := range by.values {
+			if !v.good {
+				v.is = []entry[limitText]{} // Told already.
 			}
-			lines[p.name] = p.at.line
-			limits, ok := plain.read(r, p.name, p.value)
-			if !ok {
-				limits = []entry[limitText]{} // Told already.
-			}
-			t.tiers = append(t.tiers, tierText{p.at, p.name, limits})
+			t.tiers = append(t.tiers, tierText{v.at, v.when, v.is})
 		}
 		return t, true
 	}}
@@ -381,15 +366,8 @@ func costValue() value[costText] {
 		to("max", "upper bound on a request's cost, whatever the entry says", wholeNumber(1, headgate.MaxCount),
 			func(into *policy.Costs, _ *node, v int64) { into.Max = v }),
 	})
-	table := schema{
-		"type": "object", "minProperties": 1, "maxProperties": 1,
-		"propertyNames": schema{"pattern": entryPattern},
-		"additionalProperties": schema{
-			"type": "object", "additionalProperties": cost.schema,
-			"minProperties": 1, "maxProperties": maxFields,
-		},
-	}
-	s := schema{"anyOf": []schema{number.schema, measure.schema, table}}
+	costs := table(cost, maxFields, "costs", "the cost of %q", `route: { GET /search: 5, "*": 1 }`)
+	s := schema{"anyOf": []schema{number.schema, measure.schema, costs.schema}}
 	return value[costText]{s, func(r *reader, name string, n *node) (costText, bool) {
 		if n.kind != mapping {
 			x, ok := number.read(r, name, n)
@@ -400,35 +378,24 @@ func costValue() value[costText] {
 			c, _ := measure.read(r, name, n)
 			return costText{costs: &c}, r.count() == before
 		}
-		if len(n.fields) != 1 {
-			r.add(n.at, "%s has %d entries, must have the one that costs are chosen by, such as { route: { GET /search: 5, \"*\": 1 } }", name, len(n.fields))
+		t, ok := costs.read(r, name, n)
+		if !ok {
 			return costText{}, false
 		}
-		by := n.fields[0]
-		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > maxFields {
-			r.add(by.value.at, "the costs by %q are %s, must be a mapping with 1 to %d of its values, such as { GET /search: 5, \"*\": 1 }", by.name, describe(by.value), maxFields)
-			return costText{}, false
-		}
-		c := policy.Costs{Entry: by.name, Values: make(map[string]int64), Other: 1}
-		lines := make(map[string]int)
-		for _, p := range by.value.fields {
-			if line, twice := lines[p.name]; twice {
-				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
-				continue
-			}
-			lines[p.name] = p.at.line
-			switch x, ok := cost.read(r, fmt.Sprintf("the cost of %q", p.name), p.value); {
-			case !ok:
-			case p.name == star:
-				c.Other = x
-			case p.name[max(0, len(p.name)-1):] == star:
-				r.add(p.at, "the value %q ends with a star, but costs are those of whole values; \"*\" alone stands for all others", p.name)
+		c := policy.Costs{Entry: t.entry, Values: make(map[string]int64), Other: 1}
+		for _, v := range t.values {
+			switch {
+			case !v.good:
+			case v.when == star:
+				c.Other = v.is
+			case strings.HasSuffix(v.when, star):
+				r.add(v.at, "the value %q ends with a star, but costs are those of whole values; \"*\" alone stands for all others", v.when)
 			default:
-				c.Values[p.name] = x
+				c.Values[v.when] = v.is
 			}
 		}
 		if len(c.Values) == 0 && r.count() == before {
-			r.add(by.value.at, "the costs by %q have no value but \"*\"; write cost: %d instead", by.name, c.Other)
+			r.add(t.at, "the costs by %q have no value but \"*\"; write cost: %d instead", t.entry, c.Other)
 		}
 		return costText{costs: &c}, r.count() == before
 	}}
@@ -533,49 +500,30 @@ func inProgressValue() value[inProgressText] {
 // permitsValue is a number of permits, or numbers by the value of an entry.
 func permitsValue() value[policy.InProgress] {
 	number := wholeNumber(1, headgate.MaxCount)
-	table := schema{
-		"type": "object", "minProperties": 1, "maxProperties": 1,
-		"propertyNames": schema{"pattern": entryPattern},
-		"additionalProperties": schema{
-			"type": "object", "additionalProperties": number.schema,
-			"minProperties": 1, "maxProperties": policy.MaxTiers,
-		},
-	}
-	s := schema{"anyOf": []schema{number.schema, table}}
+	numbers := table(number, policy.MaxTiers, "the numbers", "the number of %q", `tier: { pro: 5, "*": 2 }`)
+	s := schema{"anyOf": []schema{number.schema, numbers.schema}}
 	return value[policy.InProgress]{s, func(r *reader, name string, n *node) (policy.InProgress, bool) {
 		if n.kind != mapping {
 			limit, ok := number.read(r, name, n)
 			return policy.InProgress{Limit: limit}, ok
 		}
-		if len(n.fields) != 1 {
-			r.add(n.at, "%s has %d entries, must have the one that the numbers are chosen by, such as { tier: { pro: 5, \"*\": 2 } }", name, len(n.fields))
-			return policy.InProgress{}, false
-		}
-		by := n.fields[0]
-		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > policy.MaxTiers {
-			r.add(by.value.at, "the numbers by %q are %s, must be a mapping with 1 to %d of its values, such as { pro: 5, \"*\": 2 }", by.name, describe(by.value), policy.MaxTiers)
-			return policy.InProgress{}, false
-		}
 		before := r.count()
-		bound := policy.InProgress{Entry: by.name, Values: make(map[string]int64)}
-		lines := make(map[string]int)
-		for _, p := range by.value.fields {
-			if line, twice := lines[p.name]; twice {
-				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
-				continue
-			}
-			lines[p.name] = p.at.line
-			limit, ok := number.read(r, fmt.Sprintf("the number of %q", p.name), p.value)
+		t, ok := numbers.read(r, name, n)
+		if !ok {
+			return policy.InProgress{}, false
+		}
+		bound := policy.InProgress{Entry: t.entry, Values: make(map[string]int64)}
+		for _, v := range t.values {
 			switch {
-			case !ok:
-			case p.name == star:
-				bound.Limit = limit
+			case !v.good:
+			case v.when == star:
+				bound.Limit = v.is
 			default:
-				bound.Values[p.name] = limit
+				bound.Values[v.when] = v.is
 			}
 		}
 		if len(bound.Values) == 0 && r.count() == before {
-			r.add(by.value.at, "the numbers by %q have no value but \"*\"; write %d instead", by.name, bound.Limit)
+			r.add(t.at, "the numbers by %q have no value but \"*\"; write %d instead", t.entry, bound.Limit)
 		}
 		return bound, r.count() == before
 	}}

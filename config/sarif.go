@@ -31,15 +31,15 @@ func SARIF(found []Mistake, warnings []lint.Warning, version string) ([]byte, er
 		}
 		results = append(results, one)
 	}
-	driver := sarifDriver{Name: "headgate lint", Version: version}
+	var run sarifRun
+	driver := &run.Tool.Driver
+	driver.Name, driver.Version = "headgate lint", version
 	driver.Rules = append(driver.Rules, sarifRule{ID: "mistake", About: sarifText{"A server does not start with this policy."}})
 	for _, c := range lint.Codes() {
 		driver.Rules = append(driver.Rules, sarifRule{c.Code, sarifText{c.About}, lint.URL(c.Code)})
 	}
-	var report sarifReport
-	report.Schema, report.Version = "https://json.schemastore.org/sarif-2.1.0.json", "2.1.0"
-	report.Runs = []sarifRun{{Tool: sarifTool{driver}, Results: results, ColumnKind: "unicodeCodePoints"}}
-	return json.MarshalIndent(report, "", "  ")
+	run.Results, run.ColumnKind = results, "unicodeCodePoints"
+	return json.MarshalIndent(sarifReport{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}, "", "  ")
 }
 
 type sarifReport struct {
@@ -49,19 +49,15 @@ type sarifReport struct {
 }
 
 type sarifRun struct {
-	Tool       sarifTool     `json:"tool"`
+	Tool struct {
+		Driver struct {
+			Name    string      `json:"name"`
+			Version string      `json:"version,omitempty"`
+			Rules   []sarifRule `json:"rules"`
+		} `json:"driver"`
+	} `json:"tool"`
 	ColumnKind string        `json:"columnKind"`
 	Results    []sarifResult `json:"results"`
-}
-
-type sarifTool struct {
-	Driver sarifDriver `json:"driver"`
-}
-
-type sarifDriver struct {
-	Name    string      `json:"name"`
-	Version string      `json:"version,omitempty"`
-	Rules   []sarifRule `json:"rules"`
 }
 
 type sarifRule struct {
@@ -88,16 +84,12 @@ type sarifSuppression struct {
 }
 
 type sarifLocation struct {
-	Physical sarifPhysical `json:"physicalLocation"`
-}
-
-type sarifPhysical struct {
-	Artifact sarifArtifact `json:"artifactLocation"`
-	Region   *sarifRegion  `json:"region,omitempty"`
-}
-
-type sarifArtifact struct {
-	URI string `json:"uri"`
+	Physical struct {
+		Artifact struct {
+			URI string `json:"uri"`
+		} `json:"artifactLocation"`
+		Region *sarifRegion `json:"region,omitempty"`
+	} `json:"physicalLocation"`
 }
 
 type sarifRegion struct {
@@ -114,9 +106,10 @@ func sarifPlace(file string, line, column int) []sarifLocation {
 	if filepath.IsAbs(file) {
 		uri.Scheme = "file"
 	}
-	p := sarifPhysical{Artifact: sarifArtifact{uri.String()}}
+	var at sarifLocation
+	at.Physical.Artifact.URI = uri.String()
 	if line > 0 {
-		p.Region = &sarifRegion{line, column}
+		at.Physical.Region = &sarifRegion{line, column}
 	}
-	return []sarifLocation{{p}}
+	return []sarifLocation{at}
 }

@@ -71,15 +71,20 @@ func object[T any](title string, fields []field[T]) value[T] {
 	return value[T]{s, func(r *reader, name string, n *node) (T, bool) {
 		var into T
 		if n.kind != mapping {
-			r.add(n.at, "%s is %s, must be a mapping with %s", name, describe(n), names(fields))
+			r.add(n.at, "%s is %s, must be a mapping with %s", name, describe(n), strings.Join(names(fields), ", "))
 			return into, false
 		}
+		all := names(fields)
 		given := make(map[string]*node, len(n.fields))
 		for _, p := range n.fields {
 			first, twice := given[p.name]
 			switch {
-			case !hasField(fields, p.name):
-				r.add(p.at, "%s has no field %q; %s", title, p.name, hint(p.name, fields))
+			case !slices.Contains(all, p.name):
+				advice := "it has " + strings.Join(all, ", ")
+				if meant := closest.Word(p.name, all); meant != "" {
+					advice = fmt.Sprintf("did you mean %q?", meant)
+				}
+				r.add(p.at, "%s has no field %q; %s", title, p.name, advice)
 			case twice:
 				r.add(p.at, "the field %q is set twice, first in line %d; keep one", p.name, first.at.line)
 			default:
@@ -97,35 +102,13 @@ func object[T any](title string, fields []field[T]) value[T] {
 	}}
 }
 
-// hasField reports whether one of the fields has the name.
-func hasField[T any](fields []field[T], name string) bool {
-	for _, f := range fields {
-		if f.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// names lists the fields for a message.
-func names[T any](fields []field[T]) string {
+// names are those of the fields.
+func names[T any](fields []field[T]) []string {
 	list := make([]string, len(fields))
 	for i, f := range fields {
 		list[i] = f.name
 	}
-	return strings.Join(list, ", ")
-}
-
-// hint names the field that was probably meant, or all there are.
-func hint[T any](name string, fields []field[T]) string {
-	all := make([]string, len(fields))
-	for i, f := range fields {
-		all[i] = f.name
-	}
-	if meant := closest.Word(name, all); meant != "" {
-		return fmt.Sprintf("did you mean %q?", meant)
-	}
-	return "it has " + strings.Join(all, ", ")
+	return list
 }
 
 // entry is one value of a list, with its place.
@@ -367,5 +350,59 @@ func scalarText() value[string] {
 			return "", false
 		}
 		return n.text, true
+	}}
+}
+
+// byEntry is a mapping of one entry to values by what the entry has, such as
+// { tier: { pro: 5, "*": 2 } }.
+type byEntry[T any] struct {
+	entry  string
+	at     place // of the values
+	values []byValue[T]
+}
+
+// byValue is one of the values; for the value "*" of the entry it stands for all others.
+type byValue[T any] struct {
+	when string
+	at   place
+	is   T
+	good bool
+}
+
+// table is what reads a [byEntry] of up to most values. In messages, the values are what, and each
+// is an each of %q.
+func table[T any](v value[T], most int, what, each, example string) value[byEntry[T]] {
+	s := schema{
+		"type": "object", "minProperties": 1, "maxProperties": 1,
+		"propertyNames": schema{"pattern": entryPattern},
+		"additionalProperties": schema{
+			"type": "object", "additionalProperties": v.schema,
+			"minProperties": 1, "maxProperties": most,
+		},
+	}
+	return value[byEntry[T]]{s, func(r *reader, name string, n *node) (t byEntry[T], ok bool) {
+		if len(n.fields) != 1 {
+			r.add(n.at, "%s has %d entries, must have the one that %s are chosen by, such as { %s }", name, len(n.fields), what, example)
+			return t, false
+		}
+		by := n.fields[0]
+		t.entry, t.at = by.name, by.value.at
+		if by.value.kind != mapping || len(by.value.fields) == 0 || len(by.value.fields) > most {
+			_, of, _ := strings.Cut(example, ": ")
+			r.add(t.at, "the %s by %q are %s, must be a mapping with 1 to %d of its values, such as %s", strings.TrimPrefix(what, "the "), by.name, describe(by.value), most, of)
+			return t, false
+		}
+		lines := make(map[string]int)
+		for _, p := range by.value.fields {
+			if line, twice := lines[p.name]; twice {
+				r.add(p.at, "the value %q is set twice, first in line %d; keep one", p.name, line)
+				continue
+			}
+			lines[p.name] = p.at.line
+			one := byValue[T]{when: p.name, at: p.at}
+			one.is, one.good = v.read(r, fmt.Sprintf(each, p.name), p.value)
+			t.values = append(t.values, one)
+		}
+		return t, true
 	}}
 }

@@ -22,7 +22,7 @@ var style string
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
+var replayPage = template.Must(template.New("page").Funcs(template.FuncMap{
 	"counted": counted, "group": group, "share": share, "shown": Shown, "bytes": bytes, "stamp": stamp, "span": span,
 	"add":   func(a, b int64) int64 { return a + b },
 	"ms":    func(n int64) string { return span(time.Duration(n) * time.Millisecond) },
@@ -33,11 +33,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 // view is what the page shows.
 type view struct {
 	*replay.Result
-	Policy string
-	// Style is the page's own style sheet. Allowed is the source in the Content-Security-Policy
-	// that permits it and nothing else.
-	Style   template.CSS
-	Allowed string
+	page
+	Policy  string
 	Time    *timePlot
 	Curves  []curvePlot
 	Notes   []string
@@ -46,13 +43,25 @@ type view struct {
 // HTML writes a result as one file. It contains no script and loads no other file, and its
 // Content-Security-Policy forbids both. policy is the name of the policy that was replayed.
 func HTML(w io.Writer, r *replay.Result, policy string) error {
+	return render(w, replayPage, &view{Result: r, page: newPage(), Policy: policy, Notes: Notes(r), Time: plotTime(r), Curves: plotCurves(r)})
+}
+
+// page is what all pages have.
+type page struct {
+	// Style is the page's own style sheet. Allowed is the source in the Content-Security-Policy
+	// that permits it and nothing else.
+	Style   template.CSS
+	Allowed string
+}
+
+func newPage() page {
 	hash := sha256.Sum256([]byte(style))
-	v := view{
-		Result: r, Policy: policy, Notes: Notes(r), Time: plotTime(r), Curves: plotCurves(r),
-		// It is a constant of this package.
-		Style: template.CSS(style), Allowed: "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
-	}
-	if err := page.Execute(w, v); err != nil {
+	// The style is a constant of this package.
+	return page{template.CSS(style), "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"}
+}
+
+func render(w io.Writer, t *template.Template, v any) error {
+	if err := t.Execute(w, v); err != nil {
 		return fmt.Errorf("headgate: report: %w", err)
 	}
 	return nil
@@ -72,15 +81,16 @@ func (v view) Hit() (all []replay.Client) {
 	return all
 }
 
-// bar is a rectangle of a plot.
-type bar struct{ X, Y, W, H float64 }
-
-// column is a stretch of time in the plot: the requests, and of them those that are denied.
+// column is a stretch of time in a plot of bars.
 type column struct {
-	All, Denied bar
-	Title       string
-	Point       replay.Point
-	From        time.Time
+	Title string
+	Bars  []bar
+}
+
+// bar is a rectangle of a column.
+type bar struct {
+	Class      string
+	X, Y, W, H float64
 }
 
 // tick is a line across a plot, with its label.
@@ -89,10 +99,38 @@ type tick struct {
 	Label string
 }
 
-// timePlot is the plot of what happened over time.
+// heights are the ticks at half of a height and at all of it.
+func heights(height float64, label func(part float64) string) (ticks []tick) {
+	for _, part := range []float64{0.5, 1} {
+		ticks = append(ticks, tick{height * (1 - part), label(part)})
+	}
+	return ticks
+}
+
+// widths are the ticks at each fifth of the width.
+func widths(label func(part float64) string) (ticks []tick) {
+	for i := range 6 {
+		part := float64(i) / 5
+		ticks = append(ticks, tick{timeWidth * part, label(part)})
+	}
+	return ticks
+}
+
+// line is a line of a plot: the points of an SVG polyline.
+type line struct{ strings.Builder }
+
+func (l *line) add(x, y float64) { fmt.Fprintf(l, "%.1f,%.1f ", x, y) }
+
+// timePlot is the plot of what happened over time, and its rows are the numbers.
 type timePlot struct {
 	Columns []column
+	Rows    []timeRow
 	Y, X    []tick
+}
+
+type timeRow struct {
+	replay.Point
+	From time.Time
 }
 
 // The size of plots, in the units of their view boxes.
@@ -122,16 +160,13 @@ func plotTime(r *replay.Result) *timePlot {
 		}
 		x, gap := float64(i)*wide, min(1, wide/5)
 		from := r.Over.From.Add(time.Duration(i) * step)
-		t.Columns = append(t.Columns, column{
-			All:    bar{x, timeHeight - height, wide - gap, height},
-			Denied: bar{x, timeHeight - denied, wide - gap, denied},
-			Title:  fmt.Sprintf("%s: %s requests, %s denied", stamp(from), group(p.Requests), group(p.Denied)),
-			Point:  p, From: from,
-		})
+		c := column{fmt.Sprintf("%s: %s requests, %s denied", stamp(from), group(p.Requests), group(p.Denied)), []bar{{"all", x, timeHeight - height, wide - gap, height}}}
+		if p.Denied > 0 {
+			c.Bars = append(c.Bars, bar{"denied", x, timeHeight - denied, wide - gap, denied})
+		}
+		t.Columns, t.Rows = append(t.Columns, c), append(t.Rows, timeRow{p, from})
 	}
-	for _, part := range []float64{0.5, 1} {
-		t.Y = append(t.Y, tick{timeHeight * (1 - part), group(int64(float64(most) * part))})
-	}
+	t.Y = heights(timeHeight, func(part float64) string { return group(int64(float64(most) * part)) })
 	layout := "02 Jan 15:04"
 	if step < time.Minute {
 		layout = "15:04:05"
@@ -172,17 +207,15 @@ func plotCurves(r *replay.Result) (all []curvePlot) {
 			continue // There is nothing to see, and the table says so.
 		}
 		c := curvePlot{Rule: rule.Rule, Requests: rule.CurveRequests}
-		var line strings.Builder
+		var curve line
 		for j, p := range rule.Curve {
 			x := curveWidth * (float64(j) + 0.5) / float64(len(rule.Curve))
 			y := curveHeight * (1 - p.Share/most)
-			fmt.Fprintf(&line, "%.1f,%.1f ", x, y)
+			curve.add(x, y)
 			c.Points = append(c.Points, curvePoint{x, y, fmt.Sprintf("×%g", p.Factor), share(p.Denied, rule.CurveRequests), p.Factor == 1})
 		}
-		c.Line = line.String()
-		for _, part := range []float64{0.5, 1} {
-			c.Y = append(c.Y, tick{curveHeight * (1 - part), share(int64(most*part*float64(rule.CurveRequests)), rule.CurveRequests)})
-		}
+		c.Line = curve.String()
+		c.Y = heights(curveHeight, func(part float64) string { return share(int64(most*part*float64(rule.CurveRequests)), rule.CurveRequests) })
 		all = append(all, c)
 	}
 	return all
@@ -199,8 +232,7 @@ var loadPage = template.Must(template.New("load").Funcs(template.FuncMap{
 // loadView is what the page shows.
 type loadView struct {
 	*load.Report
-	Style   template.CSS
-	Allowed string
+	page
 	Notes   []string
 	Pace    string
 	Verdict string
@@ -212,12 +244,7 @@ type loadView struct {
 // LoadHTML writes a load measurement as one file. It contains no script and loads no other file,
 // and its Content-Security-Policy forbids both.
 func LoadHTML(w io.Writer, r *load.Report) error {
-	hash := sha256.Sum256([]byte(style))
-	v := loadView{
-		Report: r, Notes: loadNotes(r), All: r.Each,
-		// It is a constant of this package.
-		Style: template.CSS(style), Allowed: "'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
-	}
+	v := loadView{Report: r, page: newPage(), Notes: loadNotes(r), All: r.Each}
 	if r.Found != nil {
 		v.All, v.Verdict = r.Found.Steps, Verdict(r.Found)
 	}
@@ -226,10 +253,7 @@ func LoadHTML(w io.Writer, r *load.Report) error {
 		v.Time = plotLoad(r.Measurement)
 	}
 	v.Steps = plotSteps(v.All, r.Found)
-	if err := loadPage.Execute(w, v); err != nil {
-		return fmt.Errorf("headgate: report: %w", err)
-	}
-	return nil
+	return render(w, loadPage, &v)
 }
 
 // scale is from what is shown to the height of a plot: linear, up to the most.
@@ -276,41 +300,25 @@ func plotSteps(all []*load.Measurement, f *load.Found) *stepPlot {
 		most = top
 	}
 	y, p := scale(most), new(stepPlot)
-	var p50, p95 strings.Builder
+	var p50, p95 line
 	for _, m := range all {
 		x := timeWidth * m.Rate / fastest
-		fmt.Fprintf(&p50, "%.1f,%.1f ", x, y(m.Latency.P50))
-		fmt.Fprintf(&p95, "%.1f,%.1f ", x, y(m.Latency.P95))
+		p50.add(x, y(m.Latency.P50))
+		p95.add(x, y(m.Latency.P95))
 		p.Dots = append(p.Dots, stepDot{x, y(m.Latency.P95), bad(m), LoadLine(m)})
 	}
 	p.P50, p.P95 = p50.String(), p95.String()
-	for _, part := range []float64{0.5, 1} {
-		p.Y = append(p.Y, tick{y(most * part), length(most * part)})
-	}
-	for i := range 6 {
-		at := float64(i) / 5
-		p.X = append(p.X, tick{timeWidth * at, rate(fastest * at)})
-	}
+	p.Y = heights(timeHeight, func(part float64) string { return length(most * part) })
+	p.X = widths(func(part float64) string { return rate(fastest * part) })
 	return p
 }
 
 // loadTime are the plots of a measurement over time.
 type loadTime struct {
-	Bars           []loadBar
+	Columns        []column
 	P50, P95, Max  string
 	Y, LatencyY, X []tick
 	Rows           []loadRow
-}
-
-type loadBar struct {
-	Title string
-	Parts []loadPart
-}
-
-// loadPart is one kind of answers in a stretch of time.
-type loadPart struct {
-	bar
-	Class string
 }
 
 type loadRow struct {
@@ -329,11 +337,11 @@ func plotLoad(m *load.Measurement) *loadTime {
 	}
 	t, y := new(loadTime), scale(slowest)
 	wide := timeWidth / float64(len(points))
-	var p50, p95, highest strings.Builder
+	var p50, p95, highest line
 	for i, p := range points {
 		x, gap, below := float64(i)*wide, min(1, wide/5), timeHeight
 		from := float64(i) * m.Over.StretchMS
-		b := loadBar{Title: fmt.Sprintf("from %s: %s served, %s limited, %s failed", length(from), group(p.Served), group(p.Limited), group(p.Failed))}
+		c := column{Title: fmt.Sprintf("from %s: %s served, %s limited, %s failed", length(from), group(p.Served), group(p.Limited), group(p.Failed))}
 		for _, part := range []struct {
 			n     int64
 			class string
@@ -341,24 +349,18 @@ func plotLoad(m *load.Measurement) *loadTime {
 			if part.n > 0 {
 				high := timeHeight * float64(part.n) / float64(most)
 				below -= high
-				b.Parts = append(b.Parts, loadPart{bar{x, below, wide - gap, high}, part.class})
+				c.Bars = append(c.Bars, bar{part.class, x, below, wide - gap, high})
 			}
 		}
-		t.Bars = append(t.Bars, b)
-		t.Rows = append(t.Rows, loadRow{p, from})
+		t.Columns, t.Rows = append(t.Columns, c), append(t.Rows, loadRow{p, from})
 		middle := x + wide/2
-		fmt.Fprintf(&p50, "%.1f,%.1f ", middle, y(p.P50))
-		fmt.Fprintf(&p95, "%.1f,%.1f ", middle, y(p.P95))
-		fmt.Fprintf(&highest, "%.1f,%.1f ", middle, y(p.Max))
+		p50.add(middle, y(p.P50))
+		p95.add(middle, y(p.P95))
+		highest.add(middle, y(p.Max))
 	}
 	t.P50, t.P95, t.Max = p50.String(), p95.String(), highest.String()
-	for _, part := range []float64{0.5, 1} {
-		t.Y = append(t.Y, tick{timeHeight * (1 - part), group(int64(float64(most) * part))})
-		t.LatencyY = append(t.LatencyY, tick{y(slowest * part), length(slowest * part)})
-	}
-	for i := range 6 {
-		at := float64(i) / 5
-		t.X = append(t.X, tick{timeWidth * at, length(at * m.Over.StretchMS * float64(len(points)))})
-	}
+	t.Y = heights(timeHeight, func(part float64) string { return group(int64(float64(most) * part)) })
+	t.LatencyY = heights(timeHeight, func(part float64) string { return length(slowest * part) })
+	t.X = widths(func(part float64) string { return length(part * m.Over.StretchMS * float64(len(points))) })
 	return t
 }
