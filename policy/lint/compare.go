@@ -111,12 +111,6 @@ func requires(r *rule, entry string) bool {
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool { return c.Entry == entry && !c.Not })
 }
 
-// ofAll reports whether the rule counts all clients together: it counts by nothing, or only by
-// entries that clients choose anew with each request.
-func ofAll(r *rule) bool {
-	return !slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
-}
-
 // identifies reports whether the entry says who the client is, and may be missing because the
 // client did not say so. An address is present wherever requests come over a network.
 func identifies(entry string) bool { return entry != "ip" && !slices.Contains(chosen, entry) }
@@ -145,7 +139,7 @@ func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups)
 		if !implied(lacking, c.match) {
 			return false
 		}
-		if !ofAll(c) || ofAll(r) || !identifies(entry) || demandsAbsence(c, entry) {
+		if own(c) || !own(r) || !identifies(entry) || demandsAbsence(c, entry) {
 			return true
 		}
 		if total == nil {
@@ -159,7 +153,7 @@ func (l *linter) caught(r *rule, entry string, catchers []*rule, likely *groups)
 // demandsAbsence reports whether the rule's conditions demand that the entry be absent.
 func demandsAbsence(r *rule, entry string) bool {
 	return slices.ContainsFunc(r.Match, func(c policy.Condition) bool {
-		return c.Entry == entry && c.Not && len(c.Equals)+len(c.Prefixes)+len(c.Networks)+len(c.Hashes) == 0
+		return c.Entry == entry && c.Not && c.Size() == 0
 	})
 }
 

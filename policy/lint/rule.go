@@ -557,7 +557,8 @@ func streaming(r *rule) string {
 	return ""
 }
 
-// own reports whether the rule counts by an entry that says who the client is.
+// own reports whether the rule counts by an entry that says who the client is. Otherwise it counts
+// all clients together: by nothing, or only by entries that clients choose anew with each request.
 func own(r *rule) bool {
 	return slices.ContainsFunc(r.Per, func(p policy.Part) bool { return !slices.Contains(chosen, p.Entry) })
 }

@@ -2,6 +2,7 @@ package nested
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/headgate/headgate/policy"
@@ -250,12 +251,7 @@ func joinNames(d policy.Descriptor) string {
 
 // has reports whether there is an entry with the name, whatever its value is.
 func has(d policy.Descriptor, name string) bool {
-	for i := range d {
-		if d[i].Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d, func(e policy.Entry) bool { return e.Name == name })
 }
 
 // entryName converts a name to one that an entry in a policy can have.

@@ -45,6 +45,7 @@
 package insight
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"hash/maphash"
@@ -135,12 +136,7 @@ type Left struct {
 
 // New returns a recorder. Its goroutine runs until Close.
 func New(o Options) *Recorder {
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	if o.Events <= 0 {
-		o.Events = DefaultEvents
-	}
+	o.MaxBytes, o.Events = cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes), cmp.Or(max(o.Events, 0), DefaultEvents)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -441,28 +441,12 @@ func (h *Heat) sort(most int) {
 // rules. Minutes are matched by the nodes' own clocks.
 func (o *Overview) Merge(with Overview, most int) {
 	mergeMinutes(o.Minutes, with.Minutes)
-	for _, d := range with.Doors {
-		i := slices.IndexFunc(o.Doors, func(own DoorCounts) bool { return own.Door == d.Door })
-		if i < 0 {
-			o.Doors = append(o.Doors, d)
-			continue
-		}
-		o.Doors[i].Add(d.Counts)
-	}
-	places := make(map[string]int, len(o.Rules))
-	for i := range o.Rules {
-		places[o.Rules[i].Rule] = i
-	}
-	for _, r := range with.Rules {
-		i, ok := places[r.Rule]
-		if !ok {
-			o.Rules = append(o.Rules, r)
-			continue
-		}
-		o.Rules[i].Add(r.Counts)
-		o.Rules[i].Before.Add(r.Before)
-		addTo(o.Rules[i].Spark, r.Spark)
-	}
+	mergeBy(&o.Doors, with.Doors, func(d *DoorCounts) string { return d.Door }, func(d, with *DoorCounts) { d.Add(with.Counts) })
+	mergeBy(&o.Rules, with.Rules, func(r *RuleCounts) string { return r.Rule }, func(r, with *RuleCounts) {
+		r.Add(with.Counts)
+		r.Before.Add(with.Before)
+		addTo(r.Spark, with.Spark)
+	})
 	o.sort(most)
 	o.All = max(o.All, with.All)
 	o.Since = min(o.Since, with.Since)
@@ -478,23 +462,11 @@ func (r *Rule) Merge(with Rule) {
 	r.Begin = min(r.Begin, with.Begin)
 	mergeMinutes(r.Minutes, with.Minutes)
 	addTo(r.Used, with.Used)
-	for _, l := range with.Limits {
-		i := slices.IndexFunc(r.Limits, func(own LimitCounts) bool { return own.Limit == l.Limit })
-		if i < 0 {
-			r.Limits = append(r.Limits, l)
-			continue
-		}
-		r.Limits[i].Denied += l.Denied
-		r.Limits[i].Shadow += l.Shadow
-	}
-	for _, t := range with.Tiers {
-		i := slices.IndexFunc(r.Tiers, func(own TierCounts) bool { return own.Tier == t.Tier })
-		if i < 0 {
-			r.Tiers = append(r.Tiers, t)
-			continue
-		}
-		r.Tiers[i].Add(t.Counts)
-	}
+	mergeBy(&r.Limits, with.Limits, func(l *LimitCounts) string { return l.Limit }, func(l, with *LimitCounts) {
+		l.Denied += with.Denied
+		l.Shadow += with.Shadow
+	})
+	mergeBy(&r.Tiers, with.Tiers, func(t *TierCounts) string { return t.Tier }, func(t, with *TierCounts) { t.Add(with.Counts) })
 	r.sort()
 	r.Use.merge(with.Use)
 	r.Denied.merge(with.Denied)
@@ -562,6 +534,21 @@ func MergeDenials(of ...[]Denial) []Denial {
 	all := slices.Concat(of...)
 	slices.SortStableFunc(all, func(a, b Denial) int { return cmp.Compare(a.At, b.At) })
 	return all
+}
+
+// mergeBy adds each element of a list to the one of the same name, or appends it.
+func mergeBy[T any](to *[]T, with []T, name func(*T) string, add func(to, with *T)) {
+	places := make(map[string]int, len(*to))
+	for i := range *to {
+		places[name(&(*to)[i])] = i
+	}
+	for i := range with {
+		if at, ok := places[name(&with[i])]; ok {
+			add(&(*to)[at], &with[i])
+		} else {
+			*to = append(*to, with[i])
+		}
+	}
 }
 
 // mergeMinutes adds the counts of the minutes that both lists have.

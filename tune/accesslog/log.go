@@ -213,11 +213,11 @@ func Open(ctx context.Context, names []string, o Options) (*Log, error) {
 // sizeOf returns the size of all files, or zero if it is not known.
 func sizeOf(names []string) (total int64) {
 	for _, name := range names {
-		info, err := os.Stat(name)
-		if name == "-" || err != nil || !info.Mode().IsRegular() {
+		size, regular := regular(name)
+		if !regular {
 			return 0
 		}
-		total += info.Size()
+		total += size
 	}
 	return total
 }
@@ -256,7 +256,7 @@ func (l *Log) look(name string) (*start, error) {
 	if len(sample.records) > 0 {
 		s.at = sample.records[0].Time
 	}
-	if name != "-" && isRegular(name) {
+	if _, again := regular(name); again {
 		// The file is opened again when it is its turn.
 		l.read.Store(before)
 		format := f.format
@@ -273,9 +273,12 @@ func (l *Log) look(name string) (*start, error) {
 	return s, nil
 }
 
-func isRegular(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.Mode().IsRegular()
+// regular reports whether a file can be opened again, and returns its size.
+func regular(name string) (size int64, ok bool) {
+	if info, err := os.Stat(name); name != "-" && err == nil && info.Mode().IsRegular() {
+		return info.Size(), true
+	}
+	return 0, false
 }
 
 // begin starts reading the waiting file that begins first.

@@ -26,6 +26,7 @@ package advise
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/netip"
@@ -361,14 +362,10 @@ func (b *Observer) Advise() (*Advice, error) {
 
 // perDay is how many people there are on half of the days at least.
 func (b *Observer) perDay() int {
-	var counts []int
-	for _, n := range b.days {
-		counts = append(counts, n)
-	}
+	counts := slices.Sorted(maps.Values(b.days))
 	if counts == nil {
 		return 0
 	}
-	slices.Sort(counts)
 	return counts[len(counts)/2]
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -95,7 +96,7 @@ func (c *Capacity) Rules() string {
 	if len(c.Operations) == 0 {
 		return b.String()
 	}
-	operations := c.routes()
+	operations := slices.Sorted(maps.Keys(c.Operations))
 	fmt.Fprintf(&b, "    # In units of a cheap request, which takes %v.\n    cost:\n      route:\n", c.Cheap)
 	for _, route := range operations {
 		fmt.Fprintf(&b, "        %s: %d # takes %v\n", strconv.Quote(route), c.Cost(route), c.Operations[route])
@@ -115,13 +116,4 @@ func (c *Capacity) dearest() (most int64) {
 		most = max(most, c.Cost(route))
 	}
 	return most
-}
-
-// routes are those of the expensive operations, in their order.
-func (c *Capacity) routes() (all []string) {
-	for route := range c.Operations {
-		all = append(all, route)
-	}
-	slices.Sort(all)
-	return all
 }

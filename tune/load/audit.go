@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -90,15 +91,7 @@ type probe struct {
 // other, and compares what it says with what it does. It takes as long as the waits that the
 // limiter announces. The error is the context's, or says that the target did not answer.
 func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
-	if o.Rounds == 0 {
-		o.Rounds = 3
-	}
-	if o.Most == 0 {
-		o.Most = 10_000
-	}
-	if o.Patience == 0 {
-		o.Patience = 2 * time.Minute
-	}
+	o.Rounds, o.Most, o.Patience = cmp.Or(o.Rounds, 3), cmp.Or(o.Most, 10_000), cmp.Or(o.Patience, 2*time.Minute)
 	if o.Told == nil {
 		o.Told = func(string) {}
 	}

@@ -39,6 +39,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,15 +103,7 @@ type Client struct {
 // New checks the options, and whether the target accepts connections. The error is [ErrRemote],
 // [ErrUnreachable], or about the options.
 func New(ctx context.Context, o Options) (*Client, error) {
-	if o.Connections == 0 {
-		o.Connections = DefaultConnections
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.MaxLag == 0 {
-		o.MaxLag = DefaultMaxLag
-	}
+	o.Connections, o.Timeout, o.MaxLag = cmp.Or(o.Connections, DefaultConnections), cmp.Or(o.Timeout, DefaultTimeout), cmp.Or(o.MaxLag, DefaultMaxLag)
 	if o.nap == nil {
 		o.nap = nap
 	}

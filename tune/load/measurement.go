@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -435,7 +436,7 @@ func (t *tally) measured(scheduled int64, passed time.Duration) *Measurement {
 	defer t.mu.Unlock()
 	m := t.m
 	m.Scheduled, m.DurationMS = scheduled, ms(passed)
-	m.Status, m.Errors = clone(t.m.Status), clone(t.m.Errors)
+	m.Status, m.Errors = maps.Clone(t.m.Status), maps.Clone(t.m.Errors)
 	if passed > 0 {
 		m.Held = float64(m.Sent) / passed.Seconds()
 	}
@@ -471,14 +472,6 @@ func (t *tally) measured(scheduled int64, passed time.Duration) *Measurement {
 		m.Limiter = &l
 	}
 	return &m
-}
-
-func clone(m map[string]int64) map[string]int64 {
-	out := make(map[string]int64, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
 }
 
 // rise returns how much the median latency rises per minute. It is the median of the slopes between

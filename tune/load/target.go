@@ -60,9 +60,7 @@ func NewTarget(r Request) (*Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("headgate: the target is %q, which is no URL", r.URL)
 	}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
+	r.Method = cmp.Or(r.Method, http.MethodGet)
 	if r.GRPC {
 		r.Method = http.MethodPost
 	}
@@ -93,10 +91,7 @@ func NewTarget(r Request) (*Target, error) {
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	t := &Target{url: u, grpc: r.GRPC, weight: r.Weight, body: r.Body, Name: r.Method + " " + u.EscapedPath()}
-	if t.weight == 0 {
-		t.weight = 1
-	}
+	t := &Target{url: u, grpc: r.GRPC, weight: cmp.Or(r.Weight, 1), body: r.Body, Name: r.Method + " " + u.EscapedPath()}
 	if r.GRPC {
 		t.body = binary.BigEndian.AppendUint32([]byte{0}, uint32(len(r.Body)))
 		t.body = append(t.body, r.Body...)
@@ -229,12 +224,7 @@ func (s *Shape) Check() error {
 	return nil
 }
 
-func (s *Shape) to() float64 {
-	if s.To == 0 {
-		return s.Rate
-	}
-	return s.To
-}
+func (s *Shape) to() float64 { return cmp.Or(s.To, s.Rate) }
 
 // count is how many requests there are.
 func (s *Shape) count() int64 {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,9 +57,9 @@ func ParseExpectation(text string) (Expectation, error) {
 		return Expectation{}, fmt.Errorf("headgate: the expectation %q is not such as denied<0.1%%, newly_denied=0 or denied[RULE]<5", text)
 	}
 	e := Expectation{text: text, metric: m[1], rule: m[2], op: m[3], percent: m[5] != ""}
-	known := keys(metrics)
+	known := slices.Sorted(maps.Keys(metrics))
 	if e.rule != "" {
-		known = keys(ofRules)
+		known = slices.Sorted(maps.Keys(ofRules))
 	}
 	if !slices.Contains(known, e.metric) {
 		return Expectation{}, fmt.Errorf("headgate: the expectation %q is about %q, must be about one of %s", text, e.metric, strings.Join(known, ", "))
@@ -68,14 +69,6 @@ func ParseExpectation(text string) (Expectation, error) {
 		return Expectation{}, fmt.Errorf("headgate: the expectation %q: %w", text, err)
 	}
 	return e, nil
-}
-
-func keys[V any](m map[string]V) (names []string) {
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Rule is the name of the rule that the expectation is about, or "".

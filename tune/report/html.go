@@ -34,10 +34,10 @@ var replayPage = template.Must(template.New("page").Funcs(template.FuncMap{
 type view struct {
 	*replay.Result
 	page
-	Policy  string
-	Time    *timePlot
-	Curves  []curvePlot
-	Notes   []string
+	Policy string
+	Time   *timePlot
+	Curves []curvePlot
+	Notes  []string
 }
 
 // HTML writes a result as one file. It contains no script and loads no other file, and its
@@ -215,7 +215,9 @@ func plotCurves(r *replay.Result) (all []curvePlot) {
 			c.Points = append(c.Points, curvePoint{x, y, fmt.Sprintf("×%g", p.Factor), share(p.Denied, rule.CurveRequests), p.Factor == 1})
 		}
 		c.Line = curve.String()
-		c.Y = heights(curveHeight, func(part float64) string { return share(int64(most*part*float64(rule.CurveRequests)), rule.CurveRequests) })
+		c.Y = heights(curveHeight, func(part float64) string {
+			return share(int64(most*part*float64(rule.CurveRequests)), rule.CurveRequests)
+		})
 		all = append(all, c)
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ func measured(w io.Writer, m *load.Measurement) {
 	fmt.Fprintf(w, "%s for %s: %s scheduled, %s sent\n", pace(m), span(time.Duration(m.DurationMS*float64(time.Millisecond)).Round(10*time.Millisecond)), counted(m.Scheduled, "request"), group(m.Sent))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, counts := range []map[string]int64{m.Status, m.Errors} {
-		for _, code := range sorted(counts) {
+		for _, code := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Fprintf(t, "  %s\t%s\t%s\t\n", Shown(code), group(counts[code]), share(counts[code], m.Scheduled))
 		}
 	}
@@ -107,7 +108,7 @@ func measured(w io.Writer, m *load.Measurement) {
 		row(name, m.Latency)
 	}
 	if len(m.ByClass) > 1 || !served {
-		for _, class := range sorted(m.ByClass) {
+		for _, class := range slices.Sorted(maps.Keys(m.ByClass)) {
 			row(Shown(class), m.ByClass[class])
 		}
 	}
@@ -118,14 +119,6 @@ func measured(w io.Writer, m *load.Measurement) {
 	loadOverTime(w, m)
 	targets(w, m)
 	limits(w, m.Limiter)
-}
-
-func sorted[V any](m map[string]V) (names []string) {
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func loadOverTime(w io.Writer, m *load.Measurement) {
@@ -267,7 +260,7 @@ func LoadLive(m *load.Measurement) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s, %s, %s sent\n", pace(m), span(time.Duration(m.DurationMS*float64(time.Millisecond)).Round(time.Second)), group(m.Sent))
 	for _, counts := range []map[string]int64{m.Status, m.Errors} {
-		for _, code := range sorted(counts) {
+		for _, code := range slices.Sorted(maps.Keys(counts)) {
 			fmt.Fprintf(&b, "  %s %s", Shown(code), group(counts[code]))
 		}
 	}
