@@ -22,30 +22,32 @@ type Fault struct {
 	Name string
 	On   []Topology
 	do   func(*trial)
+	// spares says that no call fails, unless the fault outlasts the store's deadline.
+	spares bool
 }
 
 // Faults are those that are tried on a topology.
 func Faults(on Topology) []Fault {
 	return slices.DeleteFunc([]Fault{
-		{"killed (`kill -9`)", []Topology{Standalone}, killedAlone},
-		{"killed (`kill -9`)", []Topology{Sentinel, Cluster}, killed},
-		{"killed, and back empty before the failover has ended", []Topology{Sentinel}, killedBack},
-		{"stopped (SIGSTOP) for 0.3 s", Topologies(), pausedBriefly},
-		{"stopped (SIGSTOP)", []Topology{Standalone}, stoppedAlone},
-		{"stopped (SIGSTOP)", []Topology{Sentinel, Cluster}, stopped},
-		{"cut off from all but the callers", []Topology{Sentinel}, cutOff},
-		{"handed over (`SENTINEL FAILOVER`)", []Topology{Sentinel}, handedOver},
-		{"handed over, with writes paused before (`CLIENT PAUSE`)", []Topology{Sentinel}, handedOverPaused},
-		{"handed over (`CLUSTER FAILOVER`)", []Topology{Cluster}, handedOverCluster},
-		{"cut off, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(cutOff)},
-		{"`SENTINEL FAILOVER`, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(handedOver)},
-		{"back empty before the failover has ended, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(killedBack)},
-		{"memory full", Topologies(), full},
-		{"read-only (`REPLICAOF`)", []Topology{Standalone}, readOnly},
-		{"read-only (`min-replicas-to-write`)", []Topology{Sentinel, Cluster}, noReplicas},
-		{"scripts flushed", Topologies(), flushed},
-		{"slots on the move", []Topology{Cluster}, moving},
-		{"restarted empty", Topologies(), emptied},
+		{"killed (`kill -9`)", []Topology{Standalone}, killedAlone, false},
+		{"killed (`kill -9`)", []Topology{Sentinel, Cluster}, killed, false},
+		{"killed, and back empty before the failover has ended", []Topology{Sentinel}, killedBack, false},
+		{"stopped (SIGSTOP) for 0.3 s", Topologies(), pausedBriefly, true},
+		{"stopped (SIGSTOP)", []Topology{Standalone}, stoppedAlone, false},
+		{"stopped (SIGSTOP)", []Topology{Sentinel, Cluster}, stopped, false},
+		{"cut off from all but the callers", []Topology{Sentinel}, cutOff, false},
+		{"handed over (`SENTINEL FAILOVER`)", []Topology{Sentinel}, handedOver, true},
+		{"handed over, with writes paused before (`CLIENT PAUSE`)", []Topology{Sentinel}, handedOverPaused, false},
+		{"handed over (`CLUSTER FAILOVER`)", []Topology{Cluster}, handedOverCluster, true},
+		{"cut off, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(cutOff), false},
+		{"`SENTINEL FAILOVER`, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(handedOver), false},
+		{"back empty before the failover has ended, with `min-replicas-to-write 1`", []Topology{Sentinel}, guarded(killedBack), false},
+		{"memory full", Topologies(), full, false},
+		{"read-only (`REPLICAOF`)", []Topology{Standalone}, readOnly, false},
+		{"read-only (`min-replicas-to-write`)", []Topology{Sentinel, Cluster}, noReplicas, false},
+		{"scripts flushed", Topologies(), flushed, true},
+		{"slots on the move", []Topology{Cluster}, moving, true},
+		{"restarted empty", Topologies(), emptied, false},
 	}, func(f Fault) bool { return !slices.Contains(f.On, on) })
 }
 

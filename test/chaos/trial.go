@@ -108,6 +108,9 @@ func Run(t testing.TB, p *Place, fault Fault, plan Plan) Result {
 		t.Errorf("chaos: %s, %s, %s: %d units were admitted beyond the limits, and the servers can have lost %d",
 			p.Topology, p.Kind, fault.Name, result.Over, result.Gap)
 	}
+	if others := slices.DeleteFunc(slices.Clone(result.Words), func(w string) bool { return w == "deadline" }); fault.spares && len(others) > 0 {
+		t.Errorf("chaos: %s, %s, %s: %d of %d calls failed, and none should: %v", p.Topology, p.Kind, fault.Name, result.Failed, result.Requests, result.Words)
+	}
 	store.Close()
 	text := ""
 	defer func() {

@@ -16,7 +16,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
@@ -40,27 +39,22 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		o.Dialer.Timeout = max(time.Millisecond, min(o.Dialer.Timeout, time.Until(end)))
 	}
 	links := newLinks(dial)
-	if t.Topology == Sentinels {
-		if err := links.follow(t, o.Dialer.Timeout); err != nil {
-			return nil, nil, err
-		}
-	}
-	o.DialCtxFn = links.dial
 	o.DisableAutoPipelining = t.Topology == Single // except for calls that say so
-	client, err := rueidis.NewClient(o)
-	// A Sentinel that is cut off may name a primary that is gone. The next one may know better.
-	for n := 1; err != nil && links.primary.known() && n < len(t.Hosts) && sleep.For(ctx, dropEvery); n++ {
-		client, err = rueidis.NewClient(o)
+	var client rueidis.Client
+	if t.Topology == Sentinels {
+		client, err = links.follow(ctx, t, o, timeout)
+	} else {
+		o.DialCtxFn = links.dialer(nil)
+		if client, err = rueidis.NewClient(o); err != nil {
+			err = t.unreachable(err)
+		}
 	}
 	if err != nil {
 		links.Close()
-		return nil, nil, t.unreachable(err)
+		return nil, nil, err
 	}
-	switch t.Topology {
-	case Single:
+	if t.Topology == Single {
 		links.Alone, client = client, pipelined{client}
-	case Sentinels:
-		client = following{client, links.primary}
 	}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()

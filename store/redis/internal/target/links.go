@@ -50,21 +50,19 @@ func newLinks(connect dialer) *Links {
 type link struct {
 	net.Conn
 	links   *Links
+	reign   *reign // nil without Sentinels
 	address string
 	lone    bool
 }
 
-// follow makes all connections lead to the primary that Sentinels name, which are asked for the
-// first time within the given time. When it is another one, connections to the one before are
-// closed, and their calls end with an error.
-func (l *Links) follow(t *Target, within time.Duration) (err error) {
-	l.primary, err = t.follow(within, func(address string) {
-		l.drop(func(one *link) bool { return one.address != address })
-	})
-	return err
+// dialer returns the dialer of the client of a reign, which is nil without Sentinels.
+func (l *Links) dialer(of *reign) dialer {
+	return func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		return l.dial(ctx, of, address, d, config)
+	}
 }
 
-func (l *Links) dial(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	if l.primary != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
@@ -85,10 +83,10 @@ func (l *Links) dial(ctx context.Context, address string, d *net.Dialer, config 
 	if lone {
 		c = newLoneLink(c)
 	}
-	one := &link{c, l, address, lone}
+	one := &link{c, l, of, address, lone}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || lone && l.over || l.primary != nil && !l.primary.leads(address) {
+	if l.ended || lone && l.over || of != nil && (of.over || !l.primary.leads(address)) {
 		return nil, errors.Join(ErrGone, c.Close())
 	}
 	l.open[one] = struct{}{}
@@ -103,9 +101,10 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// Note closes all connections if err says that the server refused a call because it is a replica, at
-// most once per dropEvery. Calls in flight end with an error, but the replica would have refused
-// them anyway. Nodes of a cluster say where the primary is instead.
+// Note is told the errors of calls. If the server refused a call because it is a replica, Note closes
+// all connections, at most once per dropEvery. Calls in flight end with an error, but the replica
+// would have refused them anyway. Behind Sentinels it asks another one instead: the replica may be
+// the old primary of a handover. Nodes of a cluster say where the primary is.
 func (l *Links) Note(err error) {
 	if l.Alone == nil && l.primary == nil || err == nil {
 		return // before anything is allocated
@@ -115,6 +114,7 @@ func (l *Links) Note(err error) {
 	}
 	if l.primary != nil {
 		l.primary.doubt()
+		return
 	}
 	l.drop(func(*link) bool { return true })
 }
@@ -129,6 +129,14 @@ func (l *Links) due() bool {
 	}
 	l.after = now.Add(dropEvery)
 	return true
+}
+
+// end closes the connections of a reign, including those that are just being made.
+func (l *Links) end(r *reign) {
+	l.mu.Lock()
+	r.over = true
+	l.mu.Unlock()
+	l.drop(func(one *link) bool { return one.reign == r })
 }
 
 // HangUp closes the connections of lone calls, including those that are just being made. A lone

@@ -18,7 +18,7 @@ func TestLinksClose(t *testing.T) {
 	defer l.Close()
 	links := newLinks(dial)
 	connect := func() (net.Conn, error) {
-		return links.dial(t.Context(), l.Addr().String(), &net.Dialer{Timeout: time.Minute}, nil)
+		return links.dial(t.Context(), nil, l.Addr().String(), &net.Dialer{Timeout: time.Minute}, nil)
 	}
 	forgotten, err := connect()
 	if err != nil {

@@ -260,19 +260,3 @@ func (p *primary) set(address string) {
 		p.moved(address)
 	}
 }
-
-// following is a client of the primary that Sentinels name.
-type following struct {
-	rueidis.Client
-	primary *primary
-}
-
-// Mode implements [rueidis.Client].
-func (f following) Mode() rueidis.ClientMode { return rueidis.ClientModeSentinel }
-
-// Nodes implements [rueidis.Client].
-func (f following) Nodes() map[string]rueidis.Client {
-	f.primary.mu.Lock()
-	defer f.primary.mu.Unlock()
-	return map[string]rueidis.Client{f.primary.address: f}
-}

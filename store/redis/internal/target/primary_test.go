@@ -22,6 +22,7 @@ type sentinel struct {
 	mu          sync.Mutex
 	reply       string // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
 	subscribers []net.Conn
+	held        []net.Conn // of those who wait for the reply to GET held
 }
 
 // naming is the reply that names a primary.
@@ -78,6 +79,9 @@ func (s *sentinel) serve(c net.Conn) {
 			s.subscribers = append(s.subscribers, c)
 			reply = ">3\r\n+subscribe\r\n+" + words[1] + "\r\n:1\r\n"
 		case "SENTINEL GET-MASTER-ADDR-BY-NAME":
+		case "GET held":
+			s.held = append(s.held, c)
+			reply = hanging
 		case "GET k": // by a client that takes it for the primary
 			reply = "-READONLY You can't write against a read only replica.\r\n"
 		case "SENTINEL SENTINELS":
@@ -220,7 +224,79 @@ func TestSentinelIsDoubted(t *testing.T) {
 			t.Fatalf("the primary is %v", client.Nodes())
 		}
 	}
-	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil || other.accepted.Load() == 0 {
-		t.Errorf("a call to the next primary: %v", err)
+	for deadline := time.Now().Add(time.Minute); other.accepted.Load() == 0; time.Sleep(10 * time.Millisecond) {
+		if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); time.Now().After(deadline) {
+			t.Fatalf("no call reaches the next primary: %v", err)
+		}
+	}
+}
+
+// TestHandOver: when the primary moves, a call under way is answered by the old one, later calls by
+// the new one, and then the old connection is closed. The old primary is a replica by then: what it
+// refuses closes no connection to the new one.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	old, next := startSentinel(t, nobody), startSentinel(t, nobody) // stand in for primaries
+	names := func(s *sentinel) string {
+		host, port, err := net.SplitHostPort(s.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return naming(host, port)
+	}
+	a := startSentinel(t, names(old))
+	to, err := Parse("redis-sentinel://"+a.address+"?master=main&refresh=1h&connect_timeout=20s", new(Settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, links, err := to.Connect(t.Context(), 3*time.Second, "hg:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	defer client.Close()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("waited a minute: ", what)
+			}
+		}
+	}
+	underWay := make(chan error, 1)
+	go func() { underWay <- client.Do(t.Context(), client.B().Get().Key("held").Build()).Error() }()
+	until("the old primary holds the call", func() bool {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		return len(old.held) == 1
+	})
+	a.moves(names(next))
+	links.primary.look()
+	until("another client takes the calls", func() bool { return client.(*following).now.Load().client != client.(*following).Client })
+	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
+		t.Errorf("a call to the new primary: %v", err)
+	}
+	old.mu.Lock()
+	_, err = io.WriteString(old.held[0], "-READONLY You can't write against a read only replica.\r\n")
+	old.mu.Unlock()
+	if err != nil {
+		t.Error(err)
+	}
+	if err = <-underWay; err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
+		t.Errorf("the call that was under way ended with %v, want the old primary's answer", err)
+	}
+	links.Note(err)
+	until("the old connection is closed", func() bool {
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		for one := range links.open {
+			if one.address == old.address {
+				return false
+			}
+		}
+		return len(links.open) == 1
+	})
+	if n := next.accepted.Load(); n != 1 {
+		t.Errorf("the new primary has been connected to %d times", n)
 	}
 }
