@@ -81,9 +81,9 @@ func Alerts() []Alert {
 			"One decision in a hundred takes {{ $value | humanizeDuration }} or longer.",
 		},
 		{
-			"HeadgateStoreTailSlow", `histogram_quantile(0.999, sum by (job, node, le) (rate(headgate_store_node_duration_seconds_bucket[10m]))) > 0.015`, "10m", warning,
+			"HeadgateStoreTailSlow", `histogram_quantile(0.999, sum by (job, node, le) (rate(headgate_store_node_duration_seconds_bucket[10m]))) > 0.1`, "10m", warning,
 			"Some calls to the store's node {{ $labels.node }} are slow",
-			"One call in a thousand takes {{ $value | humanizeDuration }} or longer, which is beyond the deadline that calls to Redis have by default.",
+			"One call in a thousand takes {{ $value | humanizeDuration }} or longer. By default, a call is given up after 500 ms, and Envoy waits for 20 ms.",
 		},
 		{
 			"HeadgateAsyncReportsFailed", `sum by (job, instance) (rate(headgate_async_reports_total{result="failed"}[5m])) > 0`, "5m", warning,

@@ -59,7 +59,7 @@ func is(metric, more, firing, silent string, labels ...string) []story {
 // 100 ms, of 10,000.
 func buckets(metric, labels string, above5, above10, above100 int) map[string]string {
 	series := make(map[string]string)
-	for le, n := range map[string]int{"0.005": 10_000 - above5, "0.01": 10_000 - above10, "0.1": 10_000 - above100, "+Inf": 10_000} {
+	for le, n := range map[string]int{"0.005": 10_000 - above5, "0.01": 10_000 - above10, "0.1": 10_000 - above100, "1": 10_000, "+Inf": 10_000} {
 		series[fmt.Sprintf(`%s_bucket{%s, le=%q}`, metric, labels, le)] = fmt.Sprintf("0+%dx40", n)
 	}
 	return series
@@ -116,8 +116,8 @@ var stories = map[string][]story{
 		{buckets("headgate_store_duration_seconds", a+`, op="reset"`, 300, 200, 0), "20m", nil},
 	},
 	"HeadgateStoreTailSlow": {
-		{buckets("headgate_store_node_duration_seconds", a+`, op="take", node="1"`, 300, 50, 0), "30m", one("node", "1")},
-		{buckets("headgate_store_node_duration_seconds", a+`, op="take", node="1"`, 300, 5, 0), "30m", nil},
+		{buckets("headgate_store_node_duration_seconds", a+`, op="take", node="1"`, 300, 50, 20), "30m", one("node", "1")},
+		{buckets("headgate_store_node_duration_seconds", a+`, op="take", node="1"`, 300, 50, 5), "30m", nil},
 	},
 	"HeadgatePoliciesDiffer": {
 		{map[string]string{`headgate_policy_info{` + a + `, version="1", hash="x"}`: "1x30", `headgate_policy_info{` + b + `, version="1", hash="y"}`: "1x30"}, "20m", one()},
