@@ -11,9 +11,9 @@ import (
 
 // The defaults and bounds of the options.
 const (
-	// DefaultTimeout is the deadline of each call: above that of the server's own
-	// store, so that its answer comes first.
-	DefaultTimeout = 100 * time.Millisecond
+	// DefaultTimeout is the deadline of each call: above the 500 ms that the server
+	// waits for its store, so that its answer comes first.
+	DefaultTimeout = time.Second
 	// MaxTimeout is the longest.
 	MaxTimeout = time.Minute
 	// DefaultMaxInFlight is how many calls may be without an answer.
