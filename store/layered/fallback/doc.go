@@ -18,7 +18,7 @@
 //
 // # The breaker
 //
-// A store that has answered nothing for half a second, or has refused calls for 5 ms, opens a
+// A store that has answered nothing for half a second, or has refused calls for 100 ms, opens a
 // circuit breaker, if [Options.Failures] calls in a row have failed. A shorter pause costs no
 // caller his decision who waits for its end. While the breaker is open no request waits for the
 // store: each check does what its OnError says, and one probe at a time finds out whether the

@@ -17,6 +17,19 @@ import (
 // ErrClosed is the error of calls after the store was closed.
 var ErrClosed = errors.New("the store is closed")
 
+// hungError is why a call is not sent to a server that hangs. It is a timeout: the server has
+// answered nothing for long. To a breaker that is silence, and not a refusal, and as long as other
+// servers answer there is none.
+type hungError struct{ name string }
+
+// Error returns the text.
+func (e *hungError) Error() string {
+	return cmp.Or(e.name, "the server") + " has stopped answering, and is asked now and then only"
+}
+
+// Timeout returns true.
+func (*hungError) Timeout() bool { return true }
+
 // Options are the settings that the guards of all servers of a store have in common.
 type Options struct {
 	// Timeout is the deadline of a call.
@@ -116,7 +129,7 @@ func (s *Server) begin(judges bool) error {
 	}
 	s.calls.Add(-1)
 	if hangs {
-		return fmt.Errorf("%s has stopped answering, and is asked now and then only", cmp.Or(s.name, "the server"))
+		return &hungError{s.name}
 	}
 	return fmt.Errorf("%d calls have no answer yet, at most %d may wait: the server hangs or is too slow", calls-1+silent, s.options.Most)
 }

@@ -26,8 +26,14 @@ func TestHangs(t *testing.T) {
 			t.Helper()
 			var began []time.Time
 			for range n {
-				if of[node].Begin() == nil {
+				err := of[node].Begin()
+				if err == nil {
 					began = append(began, time.Now())
+				} else if silent, ok := errors.AsType[interface {
+					error
+					Timeout() bool
+				}](err); !ok || !silent.Timeout() {
+					t.Fatalf("got %v, which a breaker takes for a refusal", err)
 				}
 			}
 			time.Sleep(lasts)
