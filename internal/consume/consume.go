@@ -345,9 +345,14 @@ func (e *Engine[M, T]) Wait(it T, d time.Duration) {
 // item is done.
 func (e *Engine[M, T]) Forward(it T, letter Letter, reason error, sent func()) {
 	b := it.base()
-	letter.Reason = strings.ToValidUTF8(reason.Error()[:min(len(reason.Error()), MaxReason)], "")
+	letter.Reason = shortened(reason.Error())
 	letter.Attempts, letter.Failed = b.Tries, time.Now()
 	b.publish, b.to, b.sent, b.Tries = e.source.Letter(it, letter), letter.To, sent, 0
+}
+
+// shortened returns at most MaxReason bytes of a text, in a form that a header can hold.
+func shortened(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), MaxReason)], "")
 }
 
 func (e *Engine[M, T]) send(it T, letter Letter, reason error, sent func()) {
