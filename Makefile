@@ -123,7 +123,7 @@ lab: ## build the Lab of the dashboard, and docs/lab.html, from internal/lab
 	cd server && $(GO) test -count=1 -run '^TestLabPage$$' ./dashboard -args -write
 
 .PHONY: chaos
-chaos: ## break Redis and Valkey under load, in every topology, and write the table of docs/failures.md (six minutes)
+chaos: ## break stores under load, in every topology, and write the tables of docs/failures.md (fifteen minutes)
 	scripts/install-test-programs
 	cd test && $(GO) run ./chaos/cmd/chaos $(ARGS)
 

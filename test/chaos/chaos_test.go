@@ -37,27 +37,28 @@ func TestWrite(t *testing.T) {
 	results := []Result{
 		{
 			Fault: "killed", Topology: Sentinel, Kind: servers.Redis, Requests: 1200, Failed: 30, Words: []string{"connection", "READONLY"},
-			First: 1234 * time.Millisecond, Steady: 1500 * time.Microsecond, Longest: 103 * time.Millisecond, Over: 3, Gap: 7, Goroutines: 5,
+			Steady: 1500 * time.Microsecond, Longest: 103 * time.Millisecond, Over: 3, Gap: 7,
 		},
-		{Fault: "flushed", Topology: Sentinel, Kind: servers.Valkey, Requests: 10, Lasted: 2 * time.Second},
+		{Fault: "killed", Topology: Sentinel, Kind: servers.Valkey, Requests: 100, Failed: 20, Words: []string{"deadline"}, Longest: time.Millisecond, Gap: 9},
+		{Fault: "flushed", Topology: Sentinel, Kind: servers.Redis, Requests: 10},
 	}
 	const want = `before
 <!-- chaos -->
 measured
 
-| Topology, server | Fault | Lasted | Failed | of | First answer | Steady | Longest call | Over | At most | Goroutines | Errors |
-|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|
-| Sentinel, redis | killed | – | 30 | 1200 | 1234 ms | 2 ms | 103 ms | 3 | 7 | +5 | connection, READONLY |
-| Sentinel, valkey | flushed | 2000 ms | 0 | 10 | – | – | – | 0 | 0 | +0 | – |
+| Topology | Fault | Failed, of | Steady after | Longest call | Over |
+|---|---|---:|---:|---:|---:|
+| Sentinel | killed | 20 of 100 | 2 ms | 103 ms | 3 |
+| Sentinel | flushed | 0 of 10 | – | – | 0 |
 <!-- /chaos -->
 after
 `
-	got, err := Write("before\n<!-- chaos -->\nold\n<!-- /chaos -->\nafter\n", "measured", results)
+	got, err := WriteFaults("before\n<!-- chaos -->\nold\n<!-- /chaos -->\nafter\n", "measured", results)
 	if err != nil || got != want {
 		t.Errorf("got %v and\n%s\nwant\n%s", err, got, want)
 	}
 	for _, text := range []string{"", "<!-- chaos -->\n", "<!-- /chaos -->\n<!-- chaos -->\n"} {
-		if _, err := Write(text, "", results); err == nil {
+		if _, err := WriteFaults(text, "", results); err == nil {
 			t.Errorf("%q has no place for the table, and no error", text)
 		}
 	}

@@ -1,7 +1,8 @@
 // Package chaos breaks real servers under load, and measures what that costs the
 // requests: how many fail, for how long, and how many units are admitted beyond the
 // limits. Its tests are the short form; the command in cmd/chaos runs the long one
-// and writes the table in docs/failures.md.
+// and writes the tables in docs/failures.md. It also asks the program itself, by all
+// doors, while stores pause: see [RunOutside].
 //
 // # How over-admission is measured
 //

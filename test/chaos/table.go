@@ -2,41 +2,94 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// The table stands between these lines of the document.
+// The parts of the document that are written. Each stands between the lines <!-- NAME --> and
+// <!-- /NAME -->.
 const (
-	first = "<!-- chaos -->\n"
-	last  = "<!-- /chaos -->\n"
+	faultsPart = "chaos"
+	pausesPart = "pauses"
 )
 
-// Write returns the document with the results in the place of those before, and a
-// paragraph on how they were measured above them.
-func Write(document, how string, results []Result) (string, error) {
+// WriteFaults returns the document with the results of [Run] in the place of those before, and a
+// paragraph on how they were measured above them. WritePauses does so with those of [RunOutside].
+func WriteFaults(document, how string, results []Result) (string, error) {
+	return write(document, faultsPart, how+"\n\n"+table(results))
+}
+
+// WritePauses is explained at [WriteFaults].
+func WritePauses(document, how string, results []Outside) (string, error) {
+	return write(document, pausesPart, how+"\n\n"+pauses(results))
+}
+
+func write(document, part, text string) (string, error) {
+	first, last := "<!-- "+part+" -->\n", "<!-- /"+part+" -->\n"
 	head, rest, begins := strings.Cut(document, first)
 	_, tail, ends := strings.Cut(rest, last)
 	if !begins || !ends {
 		return "", fmt.Errorf("the document has not the lines %q and %q, in this order", strings.TrimSpace(first), strings.TrimSpace(last))
 	}
-	return head + first + how + "\n\n" + table(results) + last + tail, nil
+	return head + first + text + last + tail, nil
 }
 
+// table has one row for each fault of a topology: of Redis and Valkey, the worse.
 func table(results []Result) string {
 	var b strings.Builder
-	b.WriteString("| Topology, server | Fault | Lasted | Failed | of | First answer | Steady | Longest call | Over | At most | Goroutines | Errors |\n" +
-		"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n")
-	for i := range results {
-		r := &results[i]
-		words := strings.Join(r.Words, ", ")
-		if words == "" {
-			words = "–"
+	b.WriteString("| Topology | Fault | Failed, of | Steady after | Longest call | Over |\n|---|---|---:|---:|---:|---:|\n")
+	var rows []Result
+	for _, r := range results {
+		at := slices.IndexFunc(rows, func(one Result) bool { return one.Topology == r.Topology && one.Fault == r.Fault })
+		if at < 0 {
+			rows = append(rows, r)
+			continue
 		}
-		fmt.Fprintf(&b, "| %s, %s | %s | %s | %d | %d | %s | %s | %s | %d | %d | +%d | %s |\n", r.Topology, r.Kind, r.Fault,
-			millis(r.Lasted), r.Failed, r.Requests, millis(r.First), millis(r.Steady), millis(r.Longest), r.Over, r.Gap, r.Goroutines, words)
+		one := &rows[at]
+		if r.Failed*one.Requests > one.Failed*r.Requests {
+			one.Failed, one.Requests = r.Failed, r.Requests
+		}
+		one.Steady, one.Longest = max(one.Steady, r.Steady), max(one.Longest, r.Longest)
+		one.Over = max(one.Over, r.Over)
+	}
+	for i := range rows {
+		r := &rows[i]
+		fmt.Fprintf(&b, "| %s | %s | %d of %d | %s | %s | %d |\n", r.Topology, r.Fault,
+			r.Failed, r.Requests, millis(r.Steady), millis(r.Longest), r.Over)
 	}
 	return b.String()
+}
+
+func pauses(results []Outside) string {
+	var b strings.Builder
+	b.WriteString("| Store |")
+	line := "|---|"
+	if len(results) > 0 {
+		for _, s := range results[0].Short {
+			fmt.Fprintf(&b, " %v |", s.Lasts)
+			line += "---:|"
+		}
+	}
+	b.WriteString(" 20s | first answer | goroutines | MiB | a compiler beside |\n" + line + "---:|---:|---:|---:|---:|\n")
+	for i := range results {
+		r := &results[i]
+		fmt.Fprintf(&b, "| %s |", r.Store)
+		for _, s := range r.Short {
+			fmt.Fprintf(&b, " %s, %s |", ratio(s), millis(s.Slowest))
+		}
+		fmt.Fprintf(&b, " %s | %s | %d → %d | %d → %d | %.2f %%, %s |\n", ratio(r.Long), millis(r.First),
+			r.GoroutinesBefore, r.Goroutines, r.MiBBefore, r.MiB, 100*float64(r.Beside.Unanswered)/float64(max(1, r.Beside.Arrived)), millis(r.Beside.Slowest))
+	}
+	return b.String()
+}
+
+// ratio is how many requests got no decision, of each that came while the store was stopped.
+func ratio(s Stop) string {
+	if s.Unanswered == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.2f", float64(s.Unanswered)/float64(max(1, s.Arrived)))
 }
 
 func millis(d time.Duration) string {

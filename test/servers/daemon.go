@@ -277,7 +277,11 @@ func (d *Daemon) mustSignal(sig syscall.Signal) {
 	}
 	pid := d.process.cmd.Process.Pid
 	err := send(pid, sig) // first: a server that is stopped starts no others
-	for _, child := range children(pid) {
+	all := children(pid)
+	for _, child := range all { // at once, since each may take its time to stop
+		_ = syscall.Kill(child, sig)
+	}
+	for _, child := range all {
 		err = errors.Join(err, send(child, sig))
 	}
 	if err != nil {

@@ -1,10 +1,13 @@
 // Command chaos breaks Redis and Valkey servers under load, alone, under Sentinel and
 // as a Cluster, and writes what that costs into docs/failures.md.
 //
-//	go run ./chaos/cmd/chaos [-out FILE]
+//	go run ./chaos/cmd/chaos [-out FILE] [-part faults|pauses]
 //
-// Run it in the directory test. It takes about six minutes and needs redis-server and
-// valkey-server in the PATH; it starts its own servers, on loopback ports.
+// Then it stops each kind of store for a moment and for long, while requests come to the program
+// by all doors, and writes that table, too. -part has it do one of both.
+//
+// Run it in the directory test. It takes about fifteen minutes and needs redis-server,
+// valkey-server, memcached, Go, and PostgreSQL's programs in the PATH; it starts its own servers, on loopback ports.
 //
 // It exits with 0 when everything was measured and held, 1 when something was not as
 // promised, and then writes nothing, 2 when it was called wrongly.
@@ -19,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -40,26 +44,76 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	out := flags.String("out", "../docs/failures.md", "the document whose table is replaced")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+	part := flags.String("part", "", "what to measure: faults, pauses, or both if empty")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || !slices.Contains([]string{"", "faults", "pauses"}, *part) {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
-		fmt.Fprintln(stderr, "usage: chaos [-out FILE]")
+		fmt.Fprintln(stderr, "usage: chaos [-out FILE] [-part faults|pauses]")
 		return 2
 	}
-	if err := measure(ctx, *out, stdout); err != nil {
+	if err := measure(ctx, *out, *part, stdout); err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
 		return 1
 	}
 	return 0
 }
 
-func measure(ctx context.Context, out string, stdout io.Writer) error {
-	// Before six minutes are spent.
-	if err := write(out, nil); err != nil {
+func measure(ctx context.Context, out, part string, stdout io.Writer) error {
+	// Before minutes are spent.
+	document, err := os.ReadFile(out)
+	if err != nil {
 		return err
 	}
-	var results []chaos.Result
+	if _, err := chaos.WriteFaults(string(document), "", nil); err != nil {
+		return fmt.Errorf("%s: %w", out, err)
+	}
+	if _, err := chaos.WritePauses(string(document), "", nil); err != nil {
+		return fmt.Errorf("%s: %w", out, err)
+	}
+	text := string(document)
+	if part != "faults" {
+		results, err := pauses(ctx, stdout)
+		if err != nil {
+			return err
+		}
+		if text, err = chaos.WritePauses(text, machine()+", with the defaults and rules that say `deny`: 500 requests a second,\nwhich did not wait for one another.", results); err != nil {
+			return err
+		}
+	}
+	if part != "pauses" {
+		results, err := faults(ctx, stdout)
+		if err != nil {
+			return err
+		}
+		if text, err = chaos.WriteFaults(text, how(), results); err != nil {
+			return err
+		}
+	}
+	info, err := os.Stat(out)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, []byte(text), info.Mode().Perm())
+}
+
+func pauses(ctx context.Context, stdout io.Writer) (results []chaos.Outside, err error) {
+	short := []time.Duration{30 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}
+	for _, store := range chaos.OutsideStores() {
+		h := &host{ctx: ctx, out: stdout}
+		h.run(func() {
+			result := chaos.RunOutside(h, store, short, 20*time.Second)
+			fmt.Fprintf(stdout, "%+v\n", result)
+			results = append(results, result)
+		})
+		if h.failed {
+			return nil, fmt.Errorf("%s: it was not as promised; nothing is written", store)
+		}
+	}
+	return results, nil
+}
+
+func faults(ctx context.Context, stdout io.Writer) (results []chaos.Result, err error) {
 	for _, topology := range chaos.Topologies() {
 		for _, kind := range servers.Kinds() {
 			h := &host{ctx: ctx, out: stdout}
@@ -72,38 +126,21 @@ func measure(ctx context.Context, out string, stdout io.Writer) error {
 				}
 			})
 			if h.failed {
-				return fmt.Errorf("%s, %s: it was not as promised; nothing is written", topology, kind)
+				return nil, fmt.Errorf("%s, %s: it was not as promised; nothing is written", topology, kind)
 			}
 		}
 	}
-	return write(out, results)
+	return results, nil
 }
 
-// write puts the results into the document, or only tries whether there is a place
-// for them.
-func write(out string, results []chaos.Result) error {
-	old, err := os.ReadFile(out)
-	if err != nil {
-		return err
-	}
-	text, err := chaos.Write(string(old), how(), results)
-	if err != nil {
-		return fmt.Errorf("%s: %w", out, err)
-	}
-	if results == nil {
-		return nil
-	}
-	info, err := os.Stat(out)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(out, []byte(text), info.Mode().Perm())
+func machine() string {
+	return fmt.Sprintf("Measured on %s with %d processors that all servers and callers shared, on %s",
+		runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
 }
 
 func how() string {
 	return strings.Join([]string{
-		fmt.Sprintf("Measured on %s with %d processors that all servers and callers shared, on %s: 16 goroutines took single units of 24 limits,",
-			runtime.GOOS+"/"+runtime.GOARCH, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly)),
+		machine() + ": 16 goroutines took single units of 24 limits,",
 		fmt.Sprintf("a quarter of the requests under two of them, with a pause of 1 ms and a deadline of %v. Sentinels and nodes of the", plan.Timeout),
 		"Cluster were told to miss a server after 0.5 s and 1 s; with their defaults, 30 s and 15 s, failovers take that much longer.",
 	}, "\n")
