@@ -38,7 +38,9 @@ end
 
 local at, key, many, answers, n = 1, 1, false, nil, 0
 local from, checks, mode, cost, windows, slots
-local one, name, capacity, num, den, mark -- a single bucket, by far the most frequent kind
+-- A single bucket is by far the most frequent. Decided by buckets.lua, it would cost the server a
+-- fifth more instructions alone, and two fifths more in a shared call.
+local one, name, capacity, num, den, mark
 local buckets_of, windows_of, all_of
 repeat
   local count, way, l1, l2, l3, _, c1, c2, c3, c4, w, s = string.byte(asked, at, at + 11)
