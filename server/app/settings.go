@@ -42,8 +42,8 @@ type Settings struct {
 	// GRPCStoreToken is the token that those callers must send: 16 to 1024 bytes of visible ASCII.
 	// Empty means that anybody may bring rules.
 	GRPCStoreToken string `kong:"-"`
-	RESPListen     string `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN" group:"Redis protocol"`
-	RESPAnnounce   string `name:"resp-announce" help:"Address that Redis clients in cluster mode are told to connect to. Default: the one they connected to. Needed behind a mapped port, or for a name that load balances." placeholder:"HOST:PORT" env:"HEADGATE_RESP_ANNOUNCE" group:"Redis protocol"`
+	RESPListen     string `name:"resp-listen" help:"Address to serve the Redis protocol on. Empty means that it is not served." placeholder:"HOST:PORT" env:"HEADGATE_RESP_LISTEN" group:"RESP"`
+	RESPAnnounce   string `name:"resp-announce" help:"Address that Redis clients in cluster mode are told to connect to. Default: the one they connected to. Needed behind a mapped port, or for a name that load balances." placeholder:"HOST:PORT" env:"HEADGATE_RESP_ANNOUNCE" group:"RESP"`
 	// RESPToken is the token that callers there must give as their password: 16 to 1024 bytes of
 	// visible ASCII. Empty means that anybody may send commands.
 	RESPToken string `kong:"-"`

@@ -17,7 +17,7 @@ type serve struct {
 
 	Listen         string          `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
 	GRPCStoreToken string          `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE" group:"gRPC"`
-	RESPTokenFile  string          `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE" group:"Redis protocol"`
+	RESPTokenFile  string          `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE" group:"RESP"`
 	XDS            app.XDSSettings `embed:"" prefix:"xds-" group:"Envoy"`
 	Like           likeFlags       `embed:"" prefix:"like-ratelimit-"`
 }
