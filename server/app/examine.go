@@ -47,7 +47,7 @@ func (e *Examination) Bad() bool { return e.bad }
 // examination must report on a slow store, not fail.
 const examineTimeout = 5 * time.Second
 
-// Examine looks at a store for what makes trouble; see [redis.Store.Diagnose]. The
+// Examine checks a store for operational problems; see [redis.Store.Diagnose]. The
 // error is a [*SettingsError] or wraps [ErrUnavailable].
 func Examine(ctx context.Context, url string) (*Examination, error) {
 	if problems := checkStore(url); problems != nil {
