@@ -145,7 +145,7 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	slots[0].Extra += several
 	n := 1
 	if b.all.Used > 0 {
-		slots[n] = told(b.count, b.since)
+		slots[n] = countState(b.count, b.since)
 		n++
 	}
 	for _, o := range b.own {
@@ -164,9 +164,9 @@ func (b *Bucket) Slots() (slots [BucketSlots]State) {
 	return slots
 }
 
-// told returns the further state that gives the count of the first state, and the time since when
+// countState returns the further state that gives the count of the first state, and the time since when
 // that one has been in use.
-func told(count int64, since headgate.Instant) State {
+func countState(count int64, since headgate.Instant) State {
 	return State{Stamp: since, Extra: uint32(large + count)}
 }
 
@@ -193,6 +193,6 @@ func Kept(l *headgate.Limit, count int64, s State) (slots [BucketSlots]State, n 
 		return slots, 1
 	}
 	slots[0].Extra += several
-	slots[1] = told(count, 0)
+	slots[1] = countState(count, 0)
 	return slots, 2
 }

@@ -123,10 +123,10 @@ func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool
 		}
 	}
 	s = slots[0]
-	switch told := slots[1]; {
-	case s.IsZero() && told.Extra < marked:
+	switch second := slots[1]; {
+	case s.IsZero() && second.Extra < marked:
 		return s, true
-	case HasSlots(s) && s.Used > 0 && told.Used == 0 && told.Extra == uint32(large+l.Count):
+	case HasSlots(s) && s.Used > 0 && second.Used == 0 && second.Extra == uint32(large+l.Count):
 		s.Extra -= several
 		return s, true
 	}

@@ -195,10 +195,10 @@ func (c *compiler) tag(t *ruleText) string {
 	}
 	_, err := headgate.MustRule("tagged", standIn()).WithTag(t.slot)
 	var invalid *headgate.InvalidError
-	switch told := t.inherited[at]; {
-	case t.slot == "" && !told:
+	switch reported := t.inherited[at]; {
+	case t.slot == "" && !reported:
 		c.add(at, "the tag has 0 bytes, must have 1 to %d", headgate.MaxTag)
-	case errors.As(err, &invalid) && !told:
+	case errors.As(err, &invalid) && !reported:
 		c.add(at, "%s", invalid.Problems)
 	}
 	if err != nil {

@@ -137,8 +137,8 @@ func (l *link) channel(ctx context.Context) (*amqp.Channel, error) {
 
 // over closes the connection, or only the socket if the broker does not answer.
 func (l *link) over() {
-	patience := time.AfterFunc(min(l.timeout, goodbye), func() { _ = l.socket.Close() })
-	defer patience.Stop()
+	timer := time.AfterFunc(min(l.timeout, goodbye), func() { _ = l.socket.Close() })
+	defer timer.Stop()
 	_ = l.Close()        // it may be over already
 	_ = l.socket.Close() // the client has closed it, unless closing failed
 }

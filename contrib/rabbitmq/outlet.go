@@ -115,13 +115,13 @@ func (o *outlet) next() (Message, bool) {
 	switch {
 	case o.blocked || o.paused:
 		return Message{}, false
-	case len(p.suspects) > 0 && len(o.sent) > 0:
+	case len(p.isolated) > 0 && len(o.sent) > 0:
 		return Message{}, false // one at a time
-	case len(p.suspects) > 0:
+	case len(p.isolated) > 0:
 		o.alone = true
-		w, p.suspects = p.suspects[0], p.suspects[1:]
+		w, p.isolated = p.isolated[0], p.isolated[1:]
 	case o.alone && len(o.sent) > 0:
-		return Message{}, false // the last of the suspects is not confirmed yet
+		return Message{}, false // the last of the isolated ones is not confirmed yet
 	case len(p.waiting) > 0:
 		o.alone = false
 		w = p.waiting[0]
@@ -301,7 +301,7 @@ func (p *Publisher) lost(o *outlet, err error) {
 		}
 	}
 	if o.refusal != nil {
-		p.suspects = append(left, p.suspects...)
+		p.isolated = append(left, p.isolated...)
 	} else {
 		p.waiting = append(left, p.waiting...)
 	}

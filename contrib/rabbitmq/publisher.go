@@ -79,9 +79,9 @@ type Publisher struct {
 	ended   chan struct{} // closed when all goroutines have ended
 
 	mu sync.Mutex // guards what follows
-	// waiting has the messages that were not written yet, in order. suspects are written before
+	// waiting has the messages that were not written yet, in order. isolated are written before
 	// them, one by one, because one of them made the broker close the channel.
-	waiting, suspects []*publication
+	waiting, isolated []*publication
 	session           *outlet // nil while there is no connection
 	problem           error   // why there is none; nil before the first try has failed
 	outstanding       int
@@ -229,7 +229,7 @@ func (p *Publisher) leave(w *publication, cause error) error {
 		reason = ErrUnconfirmed
 	}
 	err := p.failed(reason, cause)
-	for _, list := range []*[]*publication{&p.waiting, &p.suspects} {
+	for _, list := range []*[]*publication{&p.waiting, &p.isolated} {
 		if i := slices.Index(*list, w); i >= 0 {
 			*list = slices.Delete(*list, i, i+1)
 			p.end(w, err)
@@ -341,7 +341,7 @@ func (p *Publisher) run() {
 func (p *Publisher) abandon() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, list := range [][]*publication{p.suspects, p.waiting} {
+	for _, list := range [][]*publication{p.isolated, p.waiting} {
 		for _, w := range list {
 			if w.written {
 				p.end(w, p.failed(ErrUnconfirmed, ErrClosed))
@@ -350,7 +350,7 @@ func (p *Publisher) abandon() {
 			}
 		}
 	}
-	p.suspects, p.waiting, p.over = nil, nil, true
+	p.isolated, p.waiting, p.over = nil, nil, true
 }
 
 // trouble keeps the error of a connection for those who wait, and tells the hook.

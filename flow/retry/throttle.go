@@ -54,13 +54,13 @@ func (r *rejections) wait(now time.Time) time.Duration {
 
 func (r *rejections) accept() { r.count = max(r.count-worth, 0) }
 
-func (r *rejections) reject(now time.Time, told time.Duration) {
+func (r *rejections) reject(now time.Time, wait time.Duration) {
 	if r.count == 0 {
 		r.first = now
 	}
 	r.last, r.most = now, longest
-	if told > 0 {
-		r.most = min(r.most, told)
+	if wait > 0 {
+		r.most = min(r.most, wait)
 	}
 	r.count = min(r.count+1, enough)
 }
@@ -96,14 +96,14 @@ func (t *Throttle) Accepted(endpoint string) {
 
 // Rejected records an attempt that the endpoint has rejected, and in what time it wants another
 // one: zero if it has not said so.
-func (t *Throttle) Rejected(endpoint string, now time.Time, told time.Duration) {
+func (t *Throttle) Rejected(endpoint string, now time.Time, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.endpoint(endpoint)
 	if e.count < fromOne || t.all.count == enough {
-		t.all.reject(now, told)
+		t.all.reject(now, wait)
 	}
-	e.reject(now, told)
+	e.reject(now, wait)
 }
 
 func (t *Throttle) endpoint(name string) *rejections {

@@ -102,7 +102,7 @@ func (g *Gate) take(ctx context.Context, r *flow.Request, wait bool) (flow.Permi
 	if w == nil {
 		return p, err
 	}
-	within, _ := g.patience(w.Rank)
+	within, _ := g.maxWait(w.Rank)
 	end := w.Wait(ctx, within)
 	if end != waiting.Settled && !g.withdraw(w, end) {
 		w.Consume()
@@ -171,8 +171,8 @@ func isBusy(err error) bool {
 	return ok && rejection.Reason == flow.ReasonBusy
 }
 
-// patience returns how long requests of a class may wait, usually and in a queue that stands.
-func (g *Gate) patience(rank int) (usual, short time.Duration) {
+// maxWait returns how long requests of a class may wait, usually and in a queue that stands.
+func (g *Gate) maxWait(rank int) (usual, short time.Duration) {
 	if i := g.config.Interval; rank <= flow.Critical.Rank() {
 		return 5 * i / 2, 3 * i / 2
 	}
@@ -191,7 +191,7 @@ func (g *Gate) ample() time.Duration { return g.work + 3*g.spread }
 // sweep refuses requests that have waited for too long.
 func (g *Gate) sweep(now time.Duration) {
 	for rank := range flow.Classes {
-		usual, short := g.patience(rank)
+		usual, short := g.maxWait(rank)
 		for w := g.line.Stale(rank, now, usual, short); w != nil; w = g.line.Stale(rank, now, usual, short) {
 			g.line.Remove(w)
 			w.Settle(flow.Permit{}, g.refuse(flow.ReasonWaited))
@@ -203,7 +203,7 @@ func (g *Gate) sweep(now time.Duration) {
 func (g *Gate) serve(now time.Duration) {
 	g.asked = now
 	for rank := range flow.Classes {
-		_, short := g.patience(rank)
+		_, short := g.maxWait(rank)
 		for w := g.line.Turn(rank, headgate.MaxCount); w != nil; w = g.line.Turn(rank, headgate.MaxCount) {
 			if g.late(w.Context, now, 0) {
 				g.line.Remove(w)

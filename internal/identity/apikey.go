@@ -202,15 +202,15 @@ func Credential(name string) string {
 
 // Unread tells the log, once, of a request whose credentials no rule can read: it has a key, but in
 // a header or behind a scheme that nobody was told of. It is safe for concurrent use.
-type Unread struct{ told atomic.Bool }
+type Unread struct{ warned atomic.Bool }
 
 // Look looks at the headers, in canonical form, of a request that has no API key.
 func (u *Unread) Look(ctx context.Context, logger *slog.Logger, h map[string][]string) {
-	if u.told.Load() {
+	if u.warned.Load() {
 		return
 	}
 	for _, name := range credentials {
-		if len(h[name]) > 0 && u.told.CompareAndSwap(false, true) {
+		if len(h[name]) > 0 && u.warned.CompareAndSwap(false, true) {
 			logger.LogAttrs(ctx, slog.LevelWarn, "a request has credentials that are read neither as an API key nor as a token, so rules by these do not bind it; name the header, or its scheme as in Authorization:Token, if clients are to be counted by it",
 				slog.String("header", name))
 			return

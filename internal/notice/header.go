@@ -80,8 +80,8 @@ func WriteHeaders(h map[string][]string, dialect Dialect, v *headgate.Verdict) {
 		if items = withoutPenalties(items); len(items) == 0 {
 			return
 		}
-		told := headgate.Verdict{Decisions: items}
-		if d = told.Deciding(); d == nil {
+		shown := headgate.Verdict{Decisions: items}
+		if d = shown.Deciding(); d == nil {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func isPenalty(d headgate.Decision) bool {
 // withoutPenalties leaves out what clients have no units of. Where a penalty blocks,
 // the limits beside it have nothing left until the block ends.
 func withoutPenalties(items []headgate.Decision) []headgate.Decision {
-	told := make([]headgate.Decision, 0, len(items))
+	shown := make([]headgate.Decision, 0, len(items))
 	for _, d := range items {
 		if isPenalty(d) {
 			continue
@@ -129,9 +129,9 @@ func withoutPenalties(items []headgate.Decision) []headgate.Decision {
 				d.ResetAfter = max(d.ResetAfter, p.RetryAfter)
 			}
 		}
-		told = append(told, d)
+		shown = append(shown, d)
 	}
-	return told
+	return shown
 }
 
 // SetRetryAfter writes Retry-After in whole seconds, rounded up: a client that comes back then

@@ -33,9 +33,9 @@ type Names struct {
 // that the policy names. The problems are those of routes that
 // are no patterns or cannot be told from each other, and of routes and paths that no
 // request is read as; rules that name them do not bind.
-func New(set *policy.Set, said spelling.Forms, others ...string) (n *Names, problems []string) {
+func New(set *policy.Set, declared spelling.Forms, others ...string) (n *Names, problems []string) {
 	known, _ := spelling.Behind(set.Behind()...)
-	forms := said.Or(known)
+	forms := declared.Or(known)
 	n = &Names{table: Table{Forms: forms}}
 	have := make(map[string]bool)
 	add := func(pattern, who string) {
@@ -87,7 +87,7 @@ func New(set *policy.Set, said spelling.Forms, others ...string) (n *Names, prob
 		n.more, n.methods = true, n.methods || namesMethod(v.text)
 	}
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
-	n.unsaid = n.more && said == 0 && len(set.Behind()) == 0
+	n.unsaid = n.more && declared == 0 && len(set.Behind()) == 0
 	return n, problems
 }
 

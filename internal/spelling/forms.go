@@ -63,8 +63,8 @@ var either = [][2]Forms{
 	{CutParameters, KeptParameters}, {CutPathInfo | FrontController, KeptPathInfo}, {IgnoreCase, ExactCase}, {IgnoreSlash, ExactSlash},
 }
 
-// alike are Forms by which several paths are one. Without them paths are told apart.
-const alike = IgnoreCase | IgnoreSlash | CutExtensions
+// folding are Forms by which several paths are one. Without them paths are told apart.
+const folding = IgnoreCase | IgnoreSlash | CutExtensions
 
 // Words returns the words that [ParseForms] knows.
 func Words() []string { return slices.Clone(words) }

@@ -83,7 +83,7 @@ func TestRead(t *testing.T) {
 		{"/login.json", spelling.CutExtensions, "/login", ""},
 		{"/login.a%2eb", spelling.CutExtensions, "/login", ""},
 		{"/.env", spelling.CutExtensions, "/.env", ""},
-		{"/v1.2/log%69n.json/", alike, "/v1.2/login", ""},
+		{"/v1.2/log%69n.json/", folding, "/v1.2/login", ""},
 	} {
 		p, err := spelling.Read(tt.raw, tt.forms)
 		whole := ""
@@ -204,7 +204,7 @@ func TestForms(t *testing.T) {
 func someForms() []spelling.Forms {
 	return []spelling.Forms{
 		0, encoded, double, leading, cut, kept, encoded | double | leading | cut, encoded | double | leading | kept,
-		spelling.OtherBytes, php, spelling.KeptPathInfo, alike, php | alike | kept | double,
+		spelling.OtherBytes, php, spelling.KeptPathInfo, folding, php | folding | kept | double,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Same returns the path of plain characters that a path of these is read as.
 func (f Forms) Same(path string) string {
-	if f&alike == 0 {
+	if f&folding == 0 {
 		return path
 	}
 	if f&IgnoreCase != 0 {
@@ -28,7 +28,7 @@ func (f Forms) Same(path string) string {
 
 // same is Same for a path that has been decoded.
 func (f Forms) same(names []string, slash bool) ([]string, bool) {
-	if f&alike == 0 || len(names) == 0 {
+	if f&folding == 0 || len(names) == 0 {
 		return names, slash
 	}
 	names = slices.Clone(names)
@@ -49,13 +49,13 @@ func (f Forms) same(names []string, slash bool) ([]string, bool) {
 func (f Forms) Pattern(path string) string {
 	if f&(CutPathInfo|FrontController) != 0 && !strings.Contains(path, "{") {
 		// No script of PHP is left in the middle, and no front controller.
-		if p, err := Read(path, f&^alike); err == nil && p.Text != path && strings.Contains(path, ".php") {
+		if p, err := Read(path, f&^folding); err == nil && p.Text != path && strings.Contains(path, ".php") {
 			if path = p.Text; path == "/" {
 				path = "/{$}"
 			}
 		}
 	}
-	if f&alike == 0 {
+	if f&folding == 0 {
 		return path
 	}
 	if f&IgnoreSlash != 0 && path != "/{$}" {

@@ -74,12 +74,12 @@ func Names() []string {
 // Behind returns what is true where each of the named servers may read a path. The problem is
 // what is wrong with the names, or "".
 func Behind(names ...string) (f Forms, problem string) {
-	f = defined &^ alike
+	f = defined &^ folding
 	for _, name := range names {
 		found := false
 		for i := range servers {
 			if s := &servers[i]; s.Name == name || name == Any {
-				f, found = f&s.Forms|(f|s.Forms)&alike, true
+				f, found = f&s.Forms|(f|s.Forms)&folding, true
 			}
 		}
 		if !found {

@@ -44,7 +44,7 @@ func TestRealServers(t *testing.T) {
 			}
 			for _, forms := range append(someForms(), s.Forms) {
 				// What is not said of the server is true of it only if it is refused.
-				if forms |= s.Forms & alike; forms&^s.Forms != 0 {
+				if forms |= s.Forms & folding; forms&^s.Forms != 0 {
 					continue
 				}
 				p, wrong := spelling.Read(raw, forms)
@@ -76,7 +76,7 @@ func TestNothingMoreIsKnown(t *testing.T) {
 					continue
 				}
 				with, without := s.Forms|form, s.Forms&^form
-				if form&alike == 0 {
+				if form&folding == 0 {
 					with, without = without, with
 				}
 				// The reading of the server is one with the form, and not one without.
@@ -90,15 +90,15 @@ func TestNothingMoreIsKnown(t *testing.T) {
 			}
 		}
 		for _, s := range servers {
-			if has := s.Forms&form != 0; has != (shown[s.Name] == (form&alike != 0)) {
+			if has := s.Forms&form != 0; has != (shown[s.Name] == (form&folding != 0)) {
 				t.Errorf("%s: %v is said to be %v of it, and paths with %s show that it is %v", s.Column, form.Words(), has, what, !has)
 			}
 		}
 	}
 }
 
-// alike are the forms by which several paths are one.
-const alike = spelling.IgnoreCase | spelling.IgnoreSlash | spelling.CutExtensions
+// folding are the forms by which several paths are one.
+const folding = spelling.IgnoreCase | spelling.IgnoreSlash | spelling.CutExtensions
 
 func TestBehind(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestBehind(t *testing.T) {
 		{[]string{"tomcat"}, encoded | double | leading | cut | spelling.OtherBytes | spelling.KeptPathInfo},
 		{[]string{"nginx", "koa"}, double | leading | kept | spelling.OtherBytes | spelling.KeptPathInfo | spelling.IgnoreCase | spelling.IgnoreSlash},
 		{[]string{"koa", "jetty"}, encoded | double | leading | spelling.OtherBytes | spelling.KeptPathInfo | spelling.IgnoreCase | spelling.IgnoreSlash},
-		{[]string{spelling.Any}, double | alike},
+		{[]string{spelling.Any}, double | folding},
 	} {
 		if f, problem := spelling.Behind(tt.names...); f != tt.want || problem != "" {
 			t.Errorf("%v: %v, %q; want %v", tt.names, f.Words(), problem, tt.want.Words())

@@ -18,17 +18,17 @@ const maxCircleSteps = 20_000_000
 // least one warning. When the work exceeds maxCircleSteps, the last warning says how many are left.
 func (l *linter) circles() {
 	g := newReplacements(l)
-	told := make([]bool, len(g.nodes))
+	reported := make([]bool, len(g.nodes))
 	steps := 0
 	for from := range g.nodes {
-		if told[from] || len(g.next[from]) == 0 {
+		if reported[from] || len(g.next[from]) == 0 {
 			continue
 		}
 		warn := l.about(g.nodes[from].rule(), g.nodes[from].pos)
 		if steps > maxCircleSteps {
 			left := 0
-			for at := range told {
-				if !told[at] && len(g.next[at]) > 0 {
+			for at := range reported {
+				if !reported[at] && len(g.next[at]) > 0 {
 					left++
 				}
 			}
@@ -38,7 +38,7 @@ func (l *linter) circles() {
 		circle, looked := g.circle(from)
 		steps += looked + len(g.nodes)
 		for _, at := range circle {
-			told[at] = true
+			reported[at] = true
 		}
 		warn(Circle, "%s: %s by none of them; take one of the names out of replaces", g.chain(circle), g.effect(circle))
 	}

@@ -175,14 +175,14 @@ func (l *linter) overlaps() {
 		}
 	}
 	likely := newGroups(matches)
-	shapes := make(map[string]*alike)
+	shapes := make(map[string]*sameShape)
 	for _, r := range plain {
 		if l.shadowed(r, plain, likely) {
 			continue
 		}
 		s := shape(r)
 		if shapes[s] == nil {
-			shapes[s] = new(alike)
+			shapes[s] = new(sameShape)
 		}
 		l.twice(r, shapes[s])
 		shapes[s].add(r)
@@ -235,7 +235,7 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	}
 	list := limitLists(r)[0]
 	limits := list.limits
-	told := make([]bool, len(limits))
+	reported := make([]bool, len(limits))
 	found := 0
 	for _, i := range likely.implied(r.bound) {
 		other := others[i]
@@ -256,14 +256,14 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 		// the later one.
 		same := other.place > r.place && wider(r.Per, other.Per) && implied(other.bound, r.match)
 		for j := range limits {
-			if told[j] {
+			if reported[j] {
 				continue
 			}
 			by, why := makesUseless(other.Limits, limits[j].Limit)
 			if why == "" || same && useless(limits[j].Limit, by) != "" {
 				continue
 			}
-			told[j] = true
+			reported[j] = true
 			found++
 			l.aboutField(r, list.at(limits[j]))(Shadowed, "limit %q can never bind, because rule %q counts all its requests as well: %s", limits[j], other.Name, why)
 		}
@@ -299,13 +299,13 @@ func wider(a, b []policy.Part) bool {
 // notLonger reports whether the prefix length a is at most b. Zero means the whole address.
 func notLonger(a, b int) bool { return a == b || a != 0 && (b == 0 || a < b) }
 
-// alike has the rules of one shape.
-type alike struct {
+// sameShape has the rules of one shape.
+type sameShape struct {
 	rules  []*rule
 	likely groups
 }
 
-func (a *alike) add(r *rule) {
+func (a *sameShape) add(r *rule) {
 	a.likely.add(len(a.rules), r.match)
 	a.rules = append(a.rules, r)
 }
@@ -326,7 +326,7 @@ func shape(r *rule) string {
 }
 
 // twice warns of a rule if an earlier rule of the same shape counts some of the same requests.
-func (l *linter) twice(r *rule, earlier *alike) {
+func (l *linter) twice(r *rule, earlier *sameShape) {
 	if len(earlier.rules) == 0 || l.budget.spend(r, 1) {
 		return
 	}

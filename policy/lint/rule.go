@@ -102,10 +102,10 @@ func readable(s *policy.Set, c *policy.Condition) bool {
 // clearSecrets warns of secrets that are written in the clear, once for each entry.
 func (l *linter) clearSecrets(r *rule, warn warnFunc) {
 	s := l.set
-	var told []string
+	var reported []string
 	tell := func(entry, advice string) {
-		if !slices.Contains(told, entry) {
-			told = append(told, entry)
+		if !slices.Contains(reported, entry) {
+			reported = append(reported, entry)
 			warn(ClearSecret, "it has values of the secret %s in the clear; %s", entry, advice)
 		}
 	}

@@ -57,7 +57,7 @@ func appendNote(b []byte, n *note) []byte {
 		b = append(b, flags, byte(c.check.OnError), byte(c.check.Consistency), byte(c.check.DenyCache), byte(c.count))
 		b = appendText(b, c.limits)
 	}
-	b = appendAnswers(b, n.told)
+	b = appendAnswers(b, n.answers)
 	if n.units != nil {
 		b = binary.AppendVarint(b, int64(n.settledAt))
 		b = binary.AppendUvarint(b, uint64(len(n.units)))
@@ -126,7 +126,7 @@ func readNote(b []byte) (*note, error) {
 		limits += c.count
 		n.checks = append(n.checks, c)
 	}
-	n.told = r.answers(limits)
+	n.answers = r.answers(limits)
 	if flags&flagSettled != 0 {
 		n.settledAt = r.time()
 		n.units = make([]int64, r.uint(headgate.MaxChecks))

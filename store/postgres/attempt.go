@@ -110,8 +110,8 @@ func (a *attempt) send(ctx context.Context, batch *pgx.Batch) error {
 
 // explained returns an error of the server with what it means to a caller, if that is known.
 func explained(err error) error {
-	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch said.Code {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pgErr.Code {
 		case queryCanceled:
 			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 		case noStatement, sameStatement:
@@ -124,8 +124,8 @@ func explained(err error) error {
 // lasting reports whether err is an answer to a new connection that stays the same until somebody
 // changes the settings, here or at the server: of the user, the database, the table, or TLS.
 func lasting(err error) bool {
-	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch said.Code[:min(2, len(said.Code))] {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pgErr.Code[:min(2, len(pgErr.Code))] {
 		case "28", "3D", "3F", "42": // authorization, database, schema, and names and privileges
 			return true
 		}

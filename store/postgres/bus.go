@@ -75,16 +75,16 @@ func hangUp(conn *pgx.Conn) {
 // application's pool may make every connection listen.
 func ignore(*pgconn.PgConn, *pgconn.Notification) {}
 
-// dial makes a connection as the pool would, and passes notifications to heard. With nil they
+// dial makes a connection as the pool would, and passes notifications to onMessage. With nil they
 // are kept until they are waited for.
-func (b *bus) dial(ctx context.Context, heard pgconn.NotificationHandler) (*pgx.Conn, error) {
+func (b *bus) dial(ctx context.Context, onMessage pgconn.NotificationHandler) (*pgx.Conn, error) {
 	config := b.pool.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return nil, err
 		}
 	}
-	config.ConnConfig.OnNotification = heard
+	config.ConnConfig.OnNotification = onMessage
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil || config.AfterConnect == nil {
 		return conn, err

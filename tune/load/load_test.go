@@ -125,7 +125,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("latencies %+v, want timeouts among them", m.Latency)
 		}
 		l := m.Limiter
-		if l == nil || l.Denied != m.Status["429"] || l.RetryAfter != l.Denied || l.LongestMS != 7000 || len(l.Limits) != 1 || l.Limits[0] != (ToldLimit{10, 60_000, 0}) {
+		if l == nil || l.Denied != m.Status["429"] || l.RetryAfter != l.Denied || l.LongestMS != 7000 || len(l.Limits) != 1 || l.Limits[0] != (AdvertisedLimit{10, 60_000, 0}) {
 			t.Errorf("limiter %+v", l)
 		}
 		if m.Served() != m.Status["200"]+m.Status["302"] || !near(m.ErrorShare, 1-float64(m.Served())/1000, 0.001) {

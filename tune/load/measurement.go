@@ -115,12 +115,12 @@ type Limiter struct {
 	ShortestMS float64 `json:"shortest_retry_after_ms"`
 	LongestMS  float64 `json:"longest_retry_after_ms"`
 	// Limits are the limits that answers named, by any dialect of headers.
-	Limits []ToldLimit `json:"limits,omitempty"`
+	Limits []AdvertisedLimit `json:"limits,omitempty"`
 }
 
-// ToldLimit is a limit that answers named. Limit is -1 and PeriodMS is 0 if they did not say.
+// AdvertisedLimit is a limit that answers named. Limit is -1 and PeriodMS is 0 if they did not say.
 // Lowest is the lowest remaining number of units.
-type ToldLimit struct {
+type AdvertisedLimit struct {
 	Limit    int64   `json:"limit"`
 	PeriodMS float64 `json:"period_ms"`
 	Lowest   int64   `json:"lowest_remaining"`

@@ -167,8 +167,8 @@ func limits(w io.Writer, l *load.Limiter) {
 		fmt.Fprintf(w, ", %s of them with a Retry-After of %s", group(l.RetryAfter), retryAfter(l))
 	}
 	fmt.Fprintln(w)
-	for _, told := range l.Limits {
-		fmt.Fprintf(w, "  %s; the least that was left: %s\n", limitText(told), group(told.Lowest))
+	for _, advertised := range l.Limits {
+		fmt.Fprintf(w, "  %s; the least that was left: %s\n", limitText(advertised), group(advertised.Lowest))
 	}
 }
 
@@ -180,13 +180,13 @@ func retryAfter(l *load.Limiter) string {
 	return length(l.ShortestMS) + " to " + length(l.LongestMS)
 }
 
-func limitText(told load.ToldLimit) string {
+func limitText(advertised load.AdvertisedLimit) string {
 	text := "a limit whose size no answer says"
-	if told.Limit >= 0 {
-		text = "a limit of " + group(told.Limit)
+	if advertised.Limit >= 0 {
+		text = "a limit of " + group(advertised.Limit)
 	}
-	if told.PeriodMS > 0 {
-		text += " in " + length(told.PeriodMS)
+	if advertised.PeriodMS > 0 {
+		text += " in " + length(advertised.PeriodMS)
 	}
 	return text
 }

@@ -282,13 +282,13 @@ func (a *Layer) takeSingle(op headgate.Op, hash uint64, c *headgate.Check, dst [
 		return dst, false, false
 	}
 	now := a.now()
-	said := e.decide(c.Units(), &a.options, now)
-	if said == askStore {
+	result := e.decide(c.Units(), &a.options, now)
+	if result == askStore {
 		return dst, true, false
 	}
 	s.local++
 	e.asked, e.onError = true, c.OnError
-	charged := said == admit && op == headgate.OpTake
+	charged := result == admit && op == headgate.OpTake
 	if charged {
 		e.unreported += c.Units()
 	}

@@ -179,16 +179,16 @@ func (o *Options) pause() time.Duration { return o.Interval / 8 }
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // describe appends a decision for each limit, as of now. If charged is true, the cost was admitted
-// and is included in the unreported units. aside are units of the cost that are included in the
+// and is included in the unreported units. held are units of the cost that are included in the
 // pending units instead. next is the time until the next report.
-func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, charged bool, aside int64, o *Options, now, next time.Duration) []headgate.Decision {
+func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, charged bool, held int64, o *Options, now, next time.Duration) []headgate.Decision {
 	age := micros(now - e.answered)
 	limits := c.Rule.Limits()
 	units := c.Units()
 	for i := range limits {
 		l, k := &limits[i], &e.limits[i]
 		r := e.room(i, o.Part, age, micros(o.Interval))
-		r.most -= float64(aside)
+		r.most -= float64(held)
 		d := headgate.Decision{
 			Rule: c.Rule, Limit: l, Check: place, Shadow: c.Shadow, Source: headgate.SourceAsync, Allowed: true,
 			At: e.storeTime + headgate.Instant(age), Remaining: int64(min(max(0, r.most), float64(l.Capacity()))),
@@ -197,7 +197,7 @@ func (e *entry) describe(dst []headgate.Decision, c *headgate.Check, place int, 
 		case k.rate > 0:
 			d.ResetAfter = duration(max(0, missing) / k.rate)
 		case missing <= 0:
-		case l.Algorithm == headgate.SlidingWindow && e.unreported+aside > 0:
+		case l.Algorithm == headgate.SlidingWindow && e.unreported+held > 0:
 			d.ResetAfter = l.Period
 		default:
 			d.ResetAfter = max(time.Duration(k.ends-d.At)*time.Microsecond, time.Microsecond)

@@ -72,10 +72,10 @@ func (e *entry) dueReturn(now time.Duration, last bool) (_ keptRefund, due bool)
 // refundFromMemory takes the units back at once if the store does not know of them. Otherwise it
 // marks the refund to be sent later. The key's shard is locked.
 func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.Duration) {
-	p.said = refundLater
+	p.outcome = refundLater
 	units := c.Units()
 	if now < e.goodUntil && e.unreported >= units && (c.At == 0 || c.At > e.storeTime) {
-		p.said, p.aside = admit, units
+		p.outcome, p.held = admit, units
 		e.unreported -= units
 		e.pending += units
 	}
@@ -86,7 +86,7 @@ func (a *Layer) refundFromMemory(c *headgate.Check, e *entry, p *part, now time.
 func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch) error {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != refundLater || p.to > p.from {
+		if p.outcome != refundLater || p.to > p.from {
 			continue
 		}
 		p.from = len(s.local)
@@ -114,7 +114,7 @@ func (a *Layer) lookUp(ctx context.Context, checks []headgate.Check, s *scratch)
 func (a *Layer) giveBackLater(checks []headgate.Check, s *scratch) {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != refundLater {
+		if p.outcome != refundLater {
 			continue
 		}
 		c := &checks[i]

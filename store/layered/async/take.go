@@ -21,8 +21,8 @@ type part struct {
 	hash     uint64
 	entry    *entry // nil if nothing is known, or the check is strict
 	async    bool
-	said     outcome
-	aside    int64 // units that are set aside until the request is decided
+	outcome  outcome
+	held     int64 // units that are set aside until the request is decided
 	carried  int64 // units of earlier requests that are reported together with this one
 	resets   uint32
 	from, to int // its decisions among the local ones
@@ -58,7 +58,7 @@ func (a *Layer) takeSeveral(ctx context.Context, op headgate.Op, checks []headga
 		p := &s.parts[i]
 		if p.async = countsAsync(&checks[i]); p.async {
 			a.fromMemory(op, &checks[i], i, p, s, penalized)
-			refused = refused || p.said == deny && !checks[i].Shadow
+			refused = refused || p.outcome == deny && !checks[i].Shadow
 		}
 	}
 	if refused {
@@ -72,7 +72,7 @@ func (a *Layer) takeSeveral(ctx context.Context, op headgate.Op, checks []headga
 		}
 	}
 	for i := range checks {
-		if p := &s.parts[i]; p.said == askStore {
+		if p := &s.parts[i]; p.outcome == askStore {
 			s.checks = append(s.checks, checks[i])
 			a.carryUnreported(op, &s.checks[len(s.checks)-1], p)
 		}
@@ -114,27 +114,27 @@ func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part
 	e.onError = c.OnError
 	if op == headgate.OpRefund {
 		a.refundFromMemory(c, e, p, now)
-		if p.said == refundLater && now >= e.goodUntil {
+		if p.outcome == refundLater && now >= e.goodUntil {
 			return
 		}
-	} else if p.said = e.decide(c.Units(), &a.options, now); p.said == admit && op == headgate.OpTake {
-		p.aside = c.Units()
-		e.pending += p.aside
+	} else if p.outcome = e.decide(c.Units(), &a.options, now); p.outcome == admit && op == headgate.OpTake {
+		p.held = c.Units()
+		e.pending += p.held
 	}
-	if p.said == deny && penalized {
-		p.said = askStore
+	if p.outcome == deny && penalized {
+		p.outcome = askStore
 	}
-	if p.said == askStore {
+	if p.outcome == askStore {
 		return
 	}
 	shard.local++
 	e.asked = true
 	p.from = len(s.local)
-	aside := p.aside
+	held := p.held
 	if op == headgate.OpRefund {
-		aside = 0
+		held = 0
 	}
-	s.local = e.describe(s.local, c, place, p.aside > 0, aside, &a.options, now, a.untilNext(now))
+	s.local = e.describe(s.local, c, place, p.held > 0, held, &a.options, now, a.untilNext(now))
 	p.to = len(s.local)
 }
 
@@ -152,14 +152,14 @@ func (a *Layer) carryUnreported(op headgate.Op, c *headgate.Check, p *part) {
 	if e == nil || op != headgate.OpTake {
 		return
 	}
-	p.aside = c.Units()
-	e.pending += p.aside
+	p.held = c.Units()
+	e.pending += p.held
 	// After a failed call the store may already have counted them.
-	if more := e.unreported; more > 0 && !e.callFailed && p.aside+more <= e.capacity() {
+	if more := e.unreported; more > 0 && !e.callFailed && p.held+more <= e.capacity() {
 		p.carried = more
 		e.unreported -= more
 		e.pending += more
-		c.Cost = p.aside + more
+		c.Cost = p.held + more
 	}
 }
 
@@ -178,14 +178,14 @@ func (e *entry) capacity() int64 {
 func (a *Layer) settleLocal(op headgate.Op, checks []headgate.Check, s *scratch, done bool) {
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said == askStore || p.aside == 0 {
+		if p.outcome == askStore || p.held == 0 {
 			continue
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
-		p.entry.pending -= p.aside
+		p.entry.pending -= p.held
 		if done == (op == headgate.OpTake) {
-			p.entry.unreported += p.aside
+			p.entry.unreported += p.held
 		}
 		shard.mu.Unlock()
 		for j := p.from; j < p.to && !done; j++ {
@@ -200,13 +200,13 @@ func (a *Layer) undo(op headgate.Op, checks []headgate.Check, s *scratch) {
 	a.settleLocal(op, checks, s, false)
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.entry == nil || p.said != askStore {
+		if p.entry == nil || p.outcome != askStore {
 			continue
 		}
 		shard := a.shard(p.hash)
 		shard.mu.Lock()
 		e := p.entry
-		e.pending -= p.aside + p.carried
+		e.pending -= p.held + p.carried
 		e.callFailed = true
 		if e.resets == p.resets {
 			e.unreported += p.carried
@@ -222,7 +222,7 @@ func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.De
 	asked := 0
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.said != askStore {
+		if p.outcome != askStore {
 			dst = append(dst, s.local[p.from:p.to]...)
 			continue
 		}
@@ -260,7 +260,7 @@ func (a *Layer) settleAsked(op headgate.Op, c *headgate.Check, p *part, decision
 		units = c.Units() + p.carried
 	}
 	if e != nil {
-		e.pending -= p.aside + p.carried
+		e.pending -= p.held + p.carried
 		e.callFailed = e.callFailed || unheard
 		if e.resets != p.resets {
 			return

@@ -179,7 +179,7 @@ func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Durat
 			continue
 		}
 		blocked = blocked || e.blocked
-		same, passed := e.cost == c.Units(), (now - e.told).Truncate(time.Microsecond)
+		same, passed := e.cost == c.Units(), (now - e.decidedAt).Truncate(time.Microsecond)
 		for _, one := range e.decisions {
 			if !same && one.Limit.Algorithm != headgate.Penalty {
 				continue // it is of another cost
@@ -264,7 +264,7 @@ func (d *Layer) rememberCheck(c *headgate.Check, decisions []headgate.Decision, 
 	// the store had decided at the call, so that it never outlasts the store's own. The waits
 	// that callers are told count from the answer, so that nobody comes too early.
 	d.table.keep(layer.CounterOf(c).Hash(), c, asked, denial{
-		cost: c.Units(), blocked: blocked, told: d.table.now(), until: asked.at + min(wait, trust),
+		cost: c.Units(), blocked: blocked, decidedAt: d.table.now(), until: asked.at + min(wait, trust),
 		decisions: append([]headgate.Decision(nil), decisions...),
 	})
 }

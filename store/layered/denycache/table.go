@@ -62,10 +62,10 @@ const costsOfKey = 4
 
 // denial is the store's answer to one cost.
 type denial struct {
-	cost        int64
-	blocked     bool // by a penalty, so that no other cost is admitted either
-	told, until time.Duration
-	decisions   []headgate.Decision // never changed
+	cost             int64
+	blocked          bool // by a penalty, so that no other cost is admitted either
+	decidedAt, until time.Duration
+	decisions        []headgate.Decision // never changed
 }
 
 func (t *table) init(entries int) {
@@ -120,7 +120,7 @@ func (t *table) keep(hash uint64, c *headgate.Check, asked moment, e denial) {
 	k := s.entries[hash]
 	if k == nil {
 		if len(s.entries) >= t.most {
-			t.remove(s, s.worst(e.told))
+			t.remove(s, s.worst(e.decidedAt))
 		}
 		t.count.Add(1)
 		word, mark := s.marks.of(hash)

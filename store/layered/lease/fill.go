@@ -102,6 +102,6 @@ func (l *Layer) takeInAdvance(k *hotKey, n int64, era uint64) {
 		k.notBefore = now.mono + k.plan.hold/16
 	}
 	k.batches, k.left = append(k.batches, b), k.left+n
-	k.told, k.toldAt, k.low = decisions, now.mono, n/lowPart
+	k.decisions, k.decidedAt, k.low = decisions, now.mono, n/lowPart
 	l.keeper.due(b.end.mono)
 }

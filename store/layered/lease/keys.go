@@ -70,11 +70,11 @@ type hotKey struct {
 
 	own []ownUse // one for each limit of the strict rule; used for buckets only
 
-	batches []*batch            // in the order in which they came; those at the front end first
-	left    int64               // units left in all batches
-	told    []headgate.Decision // the store's decisions about the last lease
-	toldAt  time.Duration       // when they came
-	low     int64               // the next lease is taken when no more than this is left
+	batches   []*batch            // in the order in which they came; those at the front end first
+	left      int64               // units left in all batches
+	decisions []headgate.Decision // the store's decisions about the last lease
+	decidedAt time.Duration       // when they came
+	low       int64               // the next lease is taken when no more than this is left
 
 	remaining int64         // what the store has left, by its last answer
 	filling   chan struct{} // closed at the end of the call that takes units; nil if there is none
@@ -98,15 +98,15 @@ type batch struct {
 	end  instant          // until when they may be admitted
 }
 
-// aside is a set of units that were taken out of batches for one check of a request.
-type aside struct {
+// claim is a set of units that were taken out of batches for one check of a request.
+type claim struct {
 	key       *hotKey // nil if no units were taken out
 	era       uint64
 	from      [2]*batch
 	units     [2]int64
 	remaining int64 // units held after that
-	told      []headgate.Decision
-	toldAt    time.Duration
+	decisions []headgate.Decision
+	decidedAt time.Duration
 }
 
 func (l *Layer) shard(name version) (*keyShard, uint64) {
@@ -118,7 +118,7 @@ func (l *Layer) shard(name version) (*keyShard, uint64) {
 // were enough, and watched whether the key is watched. If there were not enough, fill is closed
 // when there may be more; if fill is nil, the store is to be asked. If isNew is true, the request
 // is counted.
-func (l *Layer) setAside(a *aside, p *plan, c *headgate.Check, now instant, isNew bool) (found, watched bool, fill <-chan struct{}) {
+func (l *Layer) setAside(a *claim, p *plan, c *headgate.Check, now instant, isNew bool) (found, watched bool, fill <-chan struct{}) {
 	name := version{c.Rule, c.Key}
 	s, hash := l.shard(name)
 	s.mu.Lock()
@@ -195,12 +195,12 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headg
 
 // takeOut takes units out of batches that have not ended, the oldest first. If the first two
 // batches do not hold enough, it takes nothing and returns false.
-func (l *Layer) takeOut(k *hotKey, a *aside, units int64, now instant) bool {
+func (l *Layer) takeOut(k *hotKey, a *claim, units int64, now instant) bool {
 	l.retire(k, now)
 	if k.left < units {
 		return false
 	}
-	*a = aside{key: k, era: k.era, told: k.told, toldAt: k.toldAt}
+	*a = claim{key: k, era: k.era, decisions: k.decisions, decidedAt: k.decidedAt}
 	need := units
 	for i, b := range k.batches {
 		if i == len(a.from) {
@@ -241,7 +241,7 @@ func (l *Layer) retire(k *hotKey, now instant) {
 }
 
 // putBack returns what was set aside for a request that was not admitted.
-func (l *Layer) putBack(held []aside) {
+func (l *Layer) putBack(held []claim) {
 	for i := range held {
 		a := &held[i]
 		if a.key == nil {
@@ -278,11 +278,11 @@ func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
 }
 
 // append appends the decisions about a check that was decided from held units.
-func (a *aside) append(dst []headgate.Decision, c *headgate.Check, place int, now instant) []headgate.Decision {
+func (a *claim) append(dst []headgate.Decision, c *headgate.Check, place int, now instant) []headgate.Decision {
 	at := a.from[0].at
-	passed := max(0, now.mono-a.toldAt)
-	for i := range a.told {
-		d := a.told[i]
+	passed := max(0, now.mono-a.decidedAt)
+	for i := range a.decisions {
+		d := a.decisions[i]
 		d.Check, d.Shadow, d.Source, d.At = place, c.Shadow, headgate.SourceLease, at
 		d.Remaining = min(d.Remaining+a.remaining, d.Limit.Capacity())
 		d.ResetAfter = max(0, d.ResetAfter-passed)

@@ -203,7 +203,7 @@ func (l *Layer) takeOne(ctx context.Context, checks []headgate.Check, dst []head
 	if p.hold == 0 {
 		return l.inner.Take(ctx, headgate.OpTake, checks, dst)
 	}
-	var a aside
+	var a claim
 	now := l.now()
 	found, watched, fill := l.setAside(&a, p, c, now, true)
 	if fill != nil {
@@ -248,7 +248,7 @@ func (l *Layer) takeSeveral(ctx context.Context, checks []headgate.Check, dst []
 	defer l.put(s)
 	// Wait first: units that are set aside may be admitted only until their batch ends.
 	for i := range checks {
-		s.held[i] = aside{}
+		s.held[i] = claim{}
 		if fill := l.prepare(&checks[i]); fill != nil {
 			if err := await(ctx, fill); err != nil {
 				return dst, err

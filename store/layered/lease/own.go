@@ -21,10 +21,10 @@ import (
 // Refunds by callers may go through any node, so they are not included. The bucket can then get
 // units back twice, but only units that such a refund may give back twice on its own.
 type ownUse struct {
-	state algorithm.State  // at the time of the last event
-	at    headgate.Instant // the time of the last event, on the store's clock
-	heard time.Duration    // the same time, on this node's clock
-	lows  []low            // both at and units ascend
+	state   algorithm.State  // at the time of the last event
+	at      headgate.Instant // the time of the last event, on the store's clock
+	updated time.Duration    // the same time, on this node's clock
+	lows    []low            // both at and units ascend
 }
 
 // low says that from the previous entry's time on, no fewer than units were in use; at is the time
@@ -79,7 +79,7 @@ func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, n
 	}
 	u.fell(d.At, u.atLeast())
 	u.state = algorithm.Charge(l, u.state, d.At, units)
-	u.heard = now
+	u.updated = now
 }
 
 // giveBack removes those of the unused units that are still in use, and returns their number. The
@@ -87,9 +87,9 @@ func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, n
 // node's units alone would have filled the bucket. Then the store gives back no more than this node
 // has in use when the refund arrives.
 func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused int64, now time.Duration) (units int64, at headgate.Instant) {
-	if passed := now - u.heard; passed > 0 {
+	if passed := now - u.updated; passed > 0 {
 		u.advance(l, u.at+headgate.Instant(passed.Microseconds()))
-		u.heard = now
+		u.updated = now
 	}
 	units = min(unused, int64(u.state.Used))
 	for i := range u.lows {

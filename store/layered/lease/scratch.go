@@ -7,7 +7,7 @@ type scratch struct {
 	checks    []headgate.Check
 	decisions []headgate.Decision
 	places    []int // for each check, its index in the request
-	held      [headgate.MaxChecks]aside
+	held      [headgate.MaxChecks]claim
 }
 
 func (l *Layer) get() *scratch {
