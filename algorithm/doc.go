@@ -49,4 +49,10 @@
 // in use if it begins within one period; otherwise its count moves to the window that contains the
 // time of the clock. A unit that has left a sliding window by the time of the newest unit does not
 // come back.
+//
+// # Reasons
+//
+// A list of limits that is alone needs no slot of its own in a shared bucket, and no span in a
+// shared log until it has been charged beside another one: what is common costs nothing that only
+// the rare case needs.
 package algorithm

@@ -56,4 +56,14 @@
 //
 // Work that leads back to the same gate must pass the context of [flow.Permit.Context] on,
 // or it can wait for a permit that it holds itself.
+//
+// # Reasons
+//
+// Who waits asks again, because a message is lost with its connection and wakes every waiter. Only
+// the head of the line asks often.
+//
+// Epochs are times: a counter alone would begin anew when a key expires, and give two holders the
+// same fence after a failover. Revoked units come back late, because the holder may be at work
+// until its lease ends. The goroutine of the leases never calls the store, since a call that hangs
+// would delay the end of other contexts.
 package shared

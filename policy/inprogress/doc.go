@@ -33,4 +33,9 @@
 // A request that waits holds the permits of the bounds before it. All requests take their
 // permits in the order of the rules, so they cannot block each other for ever, and every
 // wait has an end.
+//
+// # Reasons
+//
+// Permits are taken before rates are charged. In the other order a request that waits in vain would
+// have been charged, and a refund is not exact, while giving a permit back is.
 package inprogress

@@ -25,6 +25,12 @@
 //
 // Comparing rules stops after about a second of work. A warning with the code [Unseen] says how
 // many rules were not compared with all others.
+//
+// # Reasons
+//
+// Comparing all pairs of ten thousand rules takes too long. So conditions are filed in groups by a
+// value that they require, and compared with the groups that their own values lead to. What follows
+// only from several conditions together is missed, and causes no warning.
 package lint
 
 import (

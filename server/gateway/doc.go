@@ -30,4 +30,10 @@
 // The gateway does not authenticate clients. It believes what it can verify (tokens, certificates,
 // trusted proxies), and counts by that. Without such proof, a client with a made-up API key counts
 // as a new client.
+//
+// # Reasons
+//
+// Deadlines of reads and writes are looked at by one goroutine that counts ticks: a timer for each
+// cost more than the decision. An answer that begins before its request has ended closes the
+// connection, because net/http would take the rest of the abandoned body for the next request.
 package gateway

@@ -27,4 +27,10 @@
 // The gRPC server has to bound connections, message sizes and times. The only authentication is the
 // token of a [Store] and the admin token of [Permits]. Whoever else can reach the server can spend
 // and reset anybody's units.
+//
+// # Reasons
+//
+// Programs that use the server as their store send the rule with each check, and the server reuses
+// the rule that it made from the same bytes before. So rules need no registration, which could be
+// lost with a connection.
 package grpcapi

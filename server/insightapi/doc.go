@@ -12,4 +12,10 @@
 // A key is addressed by its id (see [insight.Name]), because it may have any bytes. With memory
 // stores, each instance has its own counters, and the state of a key is that of the instance that
 // was asked.
+//
+// # Reasons
+//
+// Consumers of queues are read by their Prometheus metrics. A second API in every consumer would
+// need the admin token, and reports to the server would need its address, a token and an age at
+// which they are too old. The metrics are there, documented and tested.
 package insightapi

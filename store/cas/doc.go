@@ -38,4 +38,10 @@
 // The log of a sliding window is read and written as a whole: about four bytes for each
 // request in it. For windows of more than a few thousand requests, sliding_counter is the
 // better choice here.
+//
+// # Reasons
+//
+// An attempt belongs to no single caller: when a deadline ends a call, the attempt goes on and its
+// connection is kept. A call whose caller gave up before it was decided is left out, so that its
+// error can say that nothing was charged.
 package cas

@@ -37,6 +37,18 @@
 //
 // None of them is worth its cost around a store/memory. What each saves, and what it costs in
 // exactness, is in docs/consistency.md.
+//
+// # Reasons
+//
+// A layer is not itself a store, because Go fixes the methods of a type: Store returns a Ledger if
+// the inner store is one, and a plain store otherwise.
+//
+// Counters are known by rule name and key, as in the store, whichever version of the rule is asked
+// about. Only a lease goes by the rule itself, because its units were taken under the limits of
+// that version.
+//
+// The order is deny cache, async and lease, fallback, store: an outer layer learns only from
+// decisions that the store made.
 package layered
 
 import (

@@ -49,4 +49,28 @@
 //
 // The times in a log are kept modulo 2^48 µs. So a server's clock must not be set back by more than
 // four years while the server keeps its data.
+//
+// # Reasons
+//
+// Creating functions in Lua costs more than calling Redis. So the common shapes have scripts
+// without any; when one meets something unusual, it changes nothing and the general script decides.
+//
+// Lua knows no time zones. Go computes the calendar window of the likely time and sends it along;
+// the script uses it only if it contains the real time, so that a wrong clock costs a second call
+// and never a wrong decision.
+//
+// Redis decides and Go explains: a script returns the state that it read, and Go computes remaining
+// and the times with package algorithm. Only admission and the next state have to agree between Lua
+// and Go.
+//
+// A request over several slots of a Cluster takes in all of them at once and gives back what it
+// took if one denies. Two phases for all requests would let the common case pay for the rare one.
+// The refund assumes that the bucket held only these units and takes off what was refilled, because
+// any other assumption could free units that others use.
+//
+// Combined calls have no timer: decisions that arrive while two calls are in flight wait for the
+// next one, so batches grow with the time that the server takes.
+//
+// rueidis has a client for Sentinels that is not used, because each attempt to reach a primary that
+// is gone leaves a goroutine that tries on.
 package redis

@@ -34,4 +34,10 @@
 // noticed when [Options.Trust] is over. Requests with an id and peeks always go to the store.
 // The RetryAfter of a remembered denial may be too short if another check of the request would
 // demand a longer wait.
+//
+// # Reasons
+//
+// A server that frees units tells all others, because it does not know which of them remember the
+// denial. Messages that are not full leave 10 ms apart, so that a thousand settlements a second are
+// a hundred messages.
 package denycache

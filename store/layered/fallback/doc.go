@@ -58,4 +58,17 @@
 // A call that failed may have counted in the store, and its request counts locally as well. It
 // is refused a little early then, never too late. What other nodes give back of the units that
 // this node has admitted stays used in this node's share, until its limit forgets them.
+//
+// # Reasons
+//
+// The breaker opens after half a second without any answer, and not after a number or share of
+// failures: a store that answers some requests is worth asking, and at 500 requests a second twenty
+// callers wait for the same pause of 40 ms. A process that was stopped itself finds its deadlines
+// over and the answers unread, so the breaker waits for ticks that come on time.
+//
+// A limit's slot does not depend on its count. So local counters that were charged while the store
+// still answered are those of the share, whatever the number of nodes is by then.
+//
+// Requests are not replayed to the store in their order, so a debt is never more than what is still
+// in use locally.
 package fallback
