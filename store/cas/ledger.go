@@ -189,7 +189,7 @@ func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, 
 		return told, headgate.Reservation{}, headgate.ErrNoReservation
 	}
 	if n.sameLimits(r.checks) {
-		told = decisions(told, n.told, n.at, r.checks)
+		told = decisions(told, n.answers, n.at, r.checks)
 	} else {
 		if err := b.open(r); err != nil {
 			return told, headgate.Reservation{}, err

@@ -18,7 +18,7 @@ type note struct {
 	expires  headgate.Instant
 	at       headgate.Instant // when it was decided
 	checks   []noted
-	told     []answer // one for each limit
+	answers  []answer // one for each limit
 
 	// Only for a reservation:
 	finished  bool // settled or abandoned
@@ -47,7 +47,7 @@ type answer struct {
 func newNote(terms *headgate.Terms, reserve, chosen bool, checks []headgate.Check, decisions []headgate.Decision) *note {
 	n := &note{
 		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed, chosen: chosen,
-		term: terms.Term().Microseconds(), at: decisions[0].At, told: answers(decisions),
+		term: terms.Term().Microseconds(), at: decisions[0].At, answers: answers(decisions),
 	}
 	n.expires = n.at + headgate.Instant(n.term)
 	for i := range checks {
@@ -112,7 +112,7 @@ func (n *note) pending() bool {
 // charged reports whether check i of an admitted request was charged, that is, whether it was
 // not a shadow that did not fit.
 func (n *note) charged(i int) bool {
-	all := n.told
+	all := n.answers
 	for j := range i {
 		all = all[n.checks[j].count:]
 	}
@@ -168,7 +168,7 @@ func (n *note) reservation(id string, like []headgate.Check) (headgate.Reservati
 			return headgate.Reservation{}, fmt.Errorf("%w: the note of a request cannot be read: %w", headgate.ErrUnavailable, err)
 		}
 	}
-	return store.NewReservation(id, n.expires, checks, decisions(nil, n.told, n.at, checks)), nil
+	return store.NewReservation(id, n.expires, checks, decisions(nil, n.answers, n.at, checks)), nil
 }
 
 func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {

@@ -464,9 +464,9 @@ func (t *tally) measured(scheduled int64, passed time.Duration) *Measurement {
 	if t.limiter.Denied > 0 || len(t.limits) > 0 {
 		l := t.limiter
 		for key, lowest := range t.limits {
-			l.Limits = append(l.Limits, ToldLimit{Limit: key.limit, PeriodMS: ms(key.period), Lowest: lowest})
+			l.Limits = append(l.Limits, AdvertisedLimit{Limit: key.limit, PeriodMS: ms(key.period), Lowest: lowest})
 		}
-		slices.SortFunc(l.Limits, func(a, b ToldLimit) int {
+		slices.SortFunc(l.Limits, func(a, b AdvertisedLimit) int {
 			return slices.Compare([]float64{a.PeriodMS, float64(a.Limit)}, []float64{b.PeriodMS, float64(b.Limit)})
 		})
 		m.Limiter = &l
