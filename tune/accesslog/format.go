@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -190,7 +191,7 @@ func (b *Batch) parse() {
 	}
 	b.left = len(b.records)
 	if !b.ordered {
-		b.sort()
+		slices.SortStableFunc(b.records, func(x, y Record) int { return cmp.Compare(x.Time, y.Time) })
 	}
 }
 

@@ -489,9 +489,8 @@ func (l *Log) take(src *source) error {
 		return nil
 	}
 	old := len(l.pending)
-	for n := range b.records {
-		i := b.sorted(n)
-		l.pending = append(l.pending, Request{Record: &b.records[i], batch: b, index: int32(i)})
+	for i := range b.records {
+		l.pending = append(l.pending, Request{Record: &b.records[i], batch: b})
 	}
 	l.blocks++
 	if first := l.pending[old].Time; old > 0 && l.pending[old-1].Time > first {

@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -41,6 +40,8 @@ type Record struct {
 	Status int32
 	// Fine says that the time is more precise than whole seconds.
 	Fine bool
+
+	line int32 // its place among the lines of the batch that could be read
 }
 
 // Batch is a block of lines and what was found in them.
@@ -53,48 +54,14 @@ type Batch struct {
 	lines   int // lines of the block, without empty ones
 	bad     []Unreadable
 	badAll  int
-	tooLong int     // lines that were too long and left out
-	found   uint64  // a bit for each part and each extra of which a line had a value
-	newest  int64   // the latest time of a record
-	ordered bool    // the records are in the order of time
-	order   []int64 // the order of the records by time, unless they are ordered; see sort
+	tooLong int    // lines that were too long and left out
+	found   uint64 // a bit for each part and each extra of which a line had a value
+	newest  int64  // the latest time of a record
+	ordered bool   // the lines are in the order of time
 
 	format *Format
 	ready  chan struct{}
 	left   int // records that were not released yet
-}
-
-// placeBits is how many of the low bits of an element of Batch.order are the place of a record.
-const placeBits = 20
-
-// A place fits into these bits, because a block has fewer lines than bytes. If it may have more
-// bytes than that, this does not compile.
-const _ = uint(1<<placeBits - (blockBytes + MaxLine))
-
-// sort finds the order of the records by time. Records of one time stay in the order of their lines.
-func (b *Batch) sort() {
-	oldest := b.newest
-	for i := range b.records {
-		oldest = min(oldest, b.records[i].Time)
-		b.order = append(b.order, int64(i))
-	}
-	if b.newest-oldest >= 1<<(63-placeBits) { // more than three months in one block
-		slices.SortStableFunc(b.order, func(x, y int64) int { return cmp.Compare(b.records[x].Time, b.records[y].Time) })
-		return
-	}
-	// Plain numbers are sorted in half the time.
-	for i := range b.order {
-		b.order[i] |= (b.records[i].Time - oldest) << placeBits
-	}
-	slices.Sort(b.order)
-}
-
-// sorted returns the place of the record that is the i-th by time.
-func (b *Batch) sorted(i int) int {
-	if b.ordered {
-		return i
-	}
-	return int(b.order[i] & (1<<placeBits - 1))
 }
 
 // Unreadable is a line that could not be read.
@@ -120,7 +87,6 @@ func (b *Batch) text(f Field) string {
 // reset makes the batch empty.
 func (b *Batch) reset() {
 	b.buf, b.records, b.extra, b.bad = b.buf[:0], b.records[:0], b.extra[:0], nil
-	b.order = b.order[:0]
 	b.lines, b.badAll, b.tooLong, b.newest, b.ordered, b.left, b.found = 0, 0, 0, 0, true, 0, 0
 }
 
@@ -132,7 +98,6 @@ type Request struct {
 	Spread int64
 
 	batch *Batch
-	index int32
 }
 
 // Prefetch asks for the memory of the line, from the client's address on. It costs next to nothing.
@@ -148,7 +113,7 @@ func (r *Request) Text(f Field) string { return r.batch.text(f) }
 // Entry returns the value of the i-th of [Options.Entries], or "". It is valid until the
 // stretch is released.
 func (r *Request) Entry(i int) string {
-	return r.batch.text(r.batch.extra[int(r.index)*r.batch.extras+i])
+	return r.batch.text(r.batch.extra[int(r.line)*r.batch.extras+i])
 }
 
 // part is what a field of a line describes.
@@ -399,6 +364,7 @@ func (r *row) end(f *Format) bool {
 	} else {
 		b.newest = r.rec.Time
 	}
+	r.rec.line = int32(len(b.records))
 	b.records = append(b.records, r.rec)
 	return true
 }
