@@ -255,6 +255,26 @@ func TestBest(t *testing.T) {
 	}
 }
 
+// In a shared server nobody waits: twice as many requests as workers all take twice as long, and as
+// much gets done.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	scenario := soon(cut(simulate.Halved()))
+	scenario.Server.Workers, scenario.Server.Shared = simulate.Constant(20), true
+	scenario.Loads[0].Rate = simulate.Constant(4000.0)
+	scenario.Loads[0].Peak = 4000
+	scenario.Loads[0].Sizes = simulate.Mixed(1, 1, simulate.Constant(0.0))
+	gate, err := permits.New(permits.Config{Limit: 40, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	virtual, _ := simulate.Virtual()
+	r := simulate.Run(virtual, scenario, simulate.Subject{Gate: gate})
+	if good, p50 := goodput(r), r.Latency(0.5); good < 0.97 || p50 < 98*time.Millisecond || p50 > 102*time.Millisecond {
+		missed(t, "goodput %.3f, median %v; want 1, 100ms", good, p50)
+	}
+}
+
 // The same scenario and the same subject have the same result.
 func TestRunIsDeterministic(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,6 @@
 // [testing/synctest], and therefore in a test. It sleeps and waits there by means of [Clock]. Gates of
 // package adaptive can do without; see [Virtual].
 //
-// The model is a queue in front of a number of workers. A real server also has caches, locks and
-// garbage. What fails in the model fails in reality, but what works in the model need not.
+// The model is a number of workers, with a queue in front of them or shared by all requests. A real
+// server also has caches, locks and garbage. What fails in the model fails in reality, but what works in the model need not.
 package simulate

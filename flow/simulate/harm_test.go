@@ -12,7 +12,7 @@ func TestHealthyIsNotRefused(t *testing.T) {
 	t.Parallel()
 	for _, scenario := range []simulate.Scenario{
 		simulate.Healthy(0.7), simulate.Bimodal(0.63), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7),
-		simulate.Shifted(0.63), simulate.Routes(0.7),
+		simulate.Shifted(0.63), simulate.Routes(0.7), shared(simulate.Bimodal(0.7)), shared(simulate.HeavyTailed(0.7)),
 	} {
 		for _, s := range []subject{{}, {floor: 8}} {
 			seeds(scenario, func(scenario simulate.Scenario) {
@@ -48,6 +48,13 @@ func TestAsGoodAsTheBestLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// shared is the scenario with a server that all requests share.
+func shared(s simulate.Scenario) simulate.Scenario {
+	s.Name += ", shared"
+	s.Server.Shared = true
+	return s
 }
 
 // How soon the goodput is back after the work has become slower, and after the start.

@@ -89,6 +89,15 @@ type run struct {
 	first    int
 	inServer int
 
+	// shared has the requests in a shared server by the work that each request in it will have had
+	// when they end. had is how much each has had since the beginning, as of the time hadAt, and
+	// pace how much each gets in a nanosecond.
+	shared events
+	had    time.Duration
+	hadAt  time.Duration
+	pace   float64
+	turn   int // counts the calls of share
+
 	waiting int // the number of attempts that wait at the gate
 	mu      sync.Mutex
 	box     []answer // answers for goroutines that waited at the gate
@@ -209,8 +218,40 @@ func (r *run) decided(got answer) {
 	r.work()
 }
 
+// share is work for a shared server: it ends what has had enough, and divides the workers anew.
+func (r *run) share() {
+	r.had += time.Duration(math.Ceil(r.pace * float64(r.now-r.hadAt)))
+	r.hadAt = r.now
+	for _, a := range r.backlog {
+		r.shared.add(r.had+time.Duration(a.work*float64(time.Second)), func() {
+			r.inServer--
+			r.end(a, flow.Success)
+		})
+	}
+	r.backlog = r.backlog[:0]
+	for len(r.shared.heap) > 0 && r.shared.heap[0].at <= r.had {
+		r.shared.next().do()
+	}
+	n := len(r.shared.heap)
+	if n == 0 {
+		return
+	}
+	r.pace = min(float64(r.Server.Workers(r.now))/float64(n), 1) / r.Server.Work(r.now).Seconds()
+	r.turn++
+	turn := r.turn
+	r.events.add(r.now+time.Duration(math.Ceil(float64(r.shared.heap[0].at-r.had)/r.pace)), func() {
+		if r.turn == turn {
+			r.share()
+		}
+	})
+}
+
 // work lets free workers begin requests that wait in the server.
 func (r *run) work() {
+	if r.Server.Shared {
+		r.share()
+		return
+	}
 	for r.busy < r.Server.Workers(r.now) && r.first < len(r.backlog) {
 		a := r.backlog[r.first]
 		r.backlog[r.first] = nil

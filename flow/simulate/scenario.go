@@ -24,10 +24,13 @@ type Scenario struct {
 }
 
 // Server is a model of a server: a number of workers, with an unbounded first-come, first-served
-// queue in front of them.
+// queue in front of them, or shared by all requests.
 type Server struct {
 	// Workers is how many requests are worked on at a time.
 	Workers func(at time.Duration) int
+	// Shared says that all requests in the server share its workers evenly, as goroutines share
+	// processors. None waits, and all become slower together.
+	Shared bool
 	// Work is how long a request of the size 1 takes once a worker has it. Spread is how much that
 	// varies for loads without sizes of their own: the standard deviation of its logarithm.
 	Work   func(at time.Duration) time.Duration
