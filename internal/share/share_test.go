@@ -1,0 +1,238 @@
+package share
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+const (
+	ttl   = 10 * time.Second
+	grace = 2 * time.Second
+	step  = 10_000 // µs
+	every = 5_000_000
+	start = 1_700_000_000_000_000
+)
+
+// proxy is a holder as Envoy is one: it reports every five seconds, applies what it receives, and
+// stops when that has ended.
+type proxy struct {
+	id       string
+	offered  float64 // requests per second
+	phase    int64
+	tokens   float64
+	at       int64
+	grant    Grant
+	ends     int64 // of the grant, by when it was received
+	turn     int64
+	sent     []sent
+	asked    float64 // since the last report
+	denied   bool
+	passed   int64
+	came     int64
+	silent   bool // it is gone, and does not report
+	lossy    float64
+	lateness int64
+}
+
+type sent struct {
+	at int64
+	Grant
+}
+
+// pass offers requests for one step, and returns how many are admitted.
+func (x *proxy) pass(now int64, r *rand.Rand) int64 {
+	for len(x.sent) > 0 && x.sent[0].at <= now {
+		g := x.sent[0].Grant
+		x.sent = x.sent[1:]
+		if g.Turn != x.turn {
+			x.tokens, x.turn = float64(g.Burst), g.Turn
+		}
+		x.grant, x.ends = g, now+ttl.Microseconds()
+	}
+	since := float64(now-x.at) / 1e6
+	x.at = now
+	n := math.Floor(x.offered*since + r.Float64())
+	x.asked += n
+	x.came += int64(n)
+	if now >= x.ends || x.grant.Burst == 0 {
+		x.denied = x.denied || n > 0
+		return 0
+	}
+	x.tokens = min(float64(x.grant.Burst), x.tokens+since*float64(x.grant.Rate)/1e9)
+	admitted := min(n, math.Floor(x.tokens))
+	x.tokens -= admitted
+	x.denied = x.denied || admitted < n
+	x.passed += int64(admitted)
+	return int64(admitted)
+}
+
+// world is a pool, its holders, and the oracle over all that they admit.
+type world struct {
+	t       *testing.T
+	limit   Limit
+	state   []byte
+	proxies []*proxy
+	r       *rand.Rand
+	now     int64
+	level   float64 // the largest of all windows that end now: admitted in it less rate times its length
+}
+
+// run lets seconds pass.
+func (w *world) run(seconds int) {
+	w.t.Helper()
+	for end := w.now + int64(seconds)*1_000_000; w.now < end; w.now += step {
+		w.level = max(0, w.level-float64(w.limit.Rate)/1e9*step/1e6)
+		for _, x := range w.proxies {
+			w.level += float64(x.pass(w.now, w.r))
+			if w.level > float64(w.limit.Burst)+1e-6*float64(w.limit.Burst)+1e-3 {
+				w.t.Fatalf("at %v s, some window has %.3f more than its rate, the burst is %d", float64(w.now-start)/1e6, w.level, w.limit.Burst)
+			}
+			if (w.now-x.phase)%every == 0 && !x.silent {
+				w.report(x)
+			}
+		}
+	}
+}
+
+func (w *world) report(x *proxy) {
+	p, err := Read(w.state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g := p.Ask(w.limit, Ask{ID: x.id, Demand: int64(x.asked / 5 * 1e9), Denied: x.denied, TTL: ttl, Grace: grace}, w.now)
+	w.state = p.Bytes()
+	x.asked, x.denied = 0, false
+	if w.r.Float64() >= x.lossy && g.Until == w.now+(ttl+grace).Microseconds() {
+		x.sent = append(x.sent, sent{w.now + w.r.Int64N(x.lateness+1), g})
+	}
+}
+
+func newWorld(t *testing.T, l Limit, seed uint64, offered ...float64) *world {
+	w := &world{t: t, limit: l, r: rand.New(rand.NewPCG(seed, 1)), now: start}
+	for i, o := range offered {
+		w.proxies = append(w.proxies, &proxy{id: fmt.Sprint(i), offered: o, at: w.now, phase: start + w.r.Int64N(500)*step})
+	}
+	return w
+}
+
+// share is the part of the limit's rate that the proxies used while seconds passed.
+func (w *world) share(seconds int) float64 {
+	w.t.Helper()
+	sum := int64(0)
+	for _, x := range w.proxies {
+		sum -= x.passed
+	}
+	w.run(seconds)
+	for _, x := range w.proxies {
+		sum += x.passed
+	}
+	return float64(sum) / float64(seconds) / (float64(w.limit.Rate) / 1e9)
+}
+
+// TestNeverTooMuch lets holders come, go, lose answers and change their demand, and holds all
+// windows to the limit.
+func TestNeverTooMuch(t *testing.T) {
+	limits := []Limit{{100 * nano, 100}, {1000 * nano, 50}, {nano, 1}, {nano / 20, 5}, {57_870, 5}, {7 * nano, 300}}
+	for seed := range uint64(60) {
+		w := newWorld(t, limits[seed%uint64(len(limits))], seed)
+		rate := float64(w.limit.Rate) / 1e9
+		for range 12 {
+			switch w.r.IntN(4) {
+			case 0, 1:
+				x := &proxy{id: fmt.Sprint(len(w.proxies)), at: w.now, phase: w.now + w.r.Int64N(500)*step, lossy: w.r.Float64() / 2, lateness: w.r.Int64N(grace.Microseconds())}
+				w.proxies = append(w.proxies, x)
+			case 2:
+				if len(w.proxies) > 0 {
+					w.proxies[w.r.IntN(len(w.proxies))].silent = true
+				}
+			}
+			for _, x := range w.proxies {
+				x.offered = rate * []float64{0, 0.1, 1, 3, 50}[w.r.IntN(5)]
+			}
+			w.run(1 + w.r.IntN(30))
+		}
+	}
+}
+
+// TestFollowsDemand: skewed demand uses the limit, also after it has moved.
+func TestFollowsDemand(t *testing.T) {
+	for _, l := range []Limit{{1000 * nano, 1000}, {100 * nano, 50}} {
+		rate := float64(l.Rate) / 1e9
+		w := newWorld(t, l, 1, 1.8*rate, 0.18*rate, 0.02*rate)
+		w.run(40)
+		if got := w.share(60); got < 0.95 || got > 1 {
+			t.Errorf("%+v: %.3f of the limit used, want 0.95 at least", l, got)
+		}
+		w.proxies[0].offered, w.proxies[2].offered = w.proxies[2].offered, w.proxies[0].offered
+		w.run(2 * int(ttl.Seconds()))
+		if got := w.share(60); got < 0.9 {
+			t.Errorf("%+v: %.3f of the limit used after the demand has moved, want 0.9 at least", l, got)
+		}
+	}
+}
+
+// TestHealthyIsAdmitted: what is below the limit is admitted, whoever asks for it.
+func TestHealthyIsAdmitted(t *testing.T) {
+	w := newWorld(t, Limit{100 * nano, 100}, 1, 50, 20, 5)
+	w.run(30)
+	came, passed := int64(0), int64(0)
+	for _, x := range w.proxies {
+		x.came, x.passed = 0, 0
+	}
+	w.run(300)
+	for _, x := range w.proxies {
+		came, passed = came+x.came, passed+x.passed
+	}
+	if 1000*passed < 995*came {
+		t.Errorf("%d of %d requests admitted, want 99.5 %% of what is below the limit", passed, came)
+	}
+}
+
+// TestFewUnits: a handful of units a day reaches those who ask, and no more in all.
+func TestFewUnits(t *testing.T) {
+	w := newWorld(t, Limit{57_870, 5}, 1, 0, 1, 0, 0, 0)
+	w.run(120)
+	if got := w.proxies[1].passed; got != 5 {
+		t.Errorf("the holder that asks got %d units, want all 5", got)
+	}
+}
+
+// TestStepBack: a clock that is set back lengthens no grant.
+func TestStepBack(t *testing.T) {
+	l, p := Limit{100 * nano, 100}, new(Pool)
+	a := Ask{ID: "a", Demand: 50 * nano, TTL: ttl, Grace: grace}
+	p.Ask(l, a, start)
+	p.Ask(l, Ask{ID: "b", Demand: 50 * nano, TTL: ttl, Grace: grace}, start-3_600_000_000)
+	for _, h := range p.Holders {
+		if most := int64(start - 3_600_000_000 + (ttl + grace).Microseconds()); h.Until > most {
+			t.Errorf("the grant of %s ends %d µs too late", h.ID, h.Until-most)
+		}
+	}
+}
+
+func TestOf(t *testing.T) {
+	for _, c := range []struct {
+		limit headgate.Limit
+		cost  int64
+		want  Limit
+	}{
+		{headgate.PerSecond(100), 1, Limit{100 * nano, 100}},
+		{headgate.PerSecond(100).WithBurst(20), 10, Limit{10 * nano, 2}},
+		{headgate.Sliding(1, time.Second), 1, Limit{nano - 1, 1}},
+		{headgate.Sliding(100, time.Minute), 1, Limit{91*nano/60 - 1, 10}},
+		{headgate.Sliding(5, time.Minute), 10, Limit{}},
+	} {
+		if got, err := Of(&c.limit, c.cost); err != nil || got != c.want {
+			t.Errorf("%v at cost %d: %+v, %v, want %+v", &c.limit, c.cost, got, err, c.want)
+		}
+	}
+	penalty := headgate.Blocking(3, time.Minute, time.Minute, time.Hour)
+	if got, err := Of(&penalty, 1); err == nil {
+		t.Errorf("a penalty was divided: %+v", got)
+	}
+}
