@@ -28,15 +28,16 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
-	shards  [shards]shard // the first field, so that shards begin at cache lines
-	views   [shards]atomic.Pointer[view]
-	seed    maphash.Seed
-	clock   func() int64 // nil: own
-	own     *clock
-	steady  bool // the clock never steps back, so counters may be Words
-	budget  budget
-	ledger  ledger
-	permits permits
+	shards    [shards]shard // the first field, so that shards begin at cache lines
+	views     [shards]atomic.Pointer[view]
+	seed      maphash.Seed
+	clock     func() int64 // nil: own
+	own       *clock
+	steady    bool // the clock never steps back, so counters may be Words
+	budget    budget
+	ledger    ledger
+	permits   permits
+	documents documents
 }
 
 // Option changes a [Store] that is being made.

@@ -34,7 +34,7 @@ type Store struct {
 	clock     func() int64
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
-	scripts   struct{ take, refund, recall, permits *rueidis.Lua }
+	scripts   struct{ take, refund, recall, permits, documents *rueidis.Lua }
 	sweeping  sweeping
 	observing observing
 	cluster   *cluster // nil if there is no cluster
@@ -124,6 +124,7 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 	s.scripts.refund = rueidis.NewLuaScript(arithmeticLua + logLua + sharedLua + refundLua)
 	s.scripts.recall = rueidis.NewLuaScript(recallLua)
 	s.scripts.permits = rueidis.NewLuaScript(permitsLua)
+	s.scripts.documents = rueidis.NewLuaScript(documentLua)
 	if clustering {
 		s.cluster = &cluster{denials: denials{seed: maphash.MakeSeed()}}
 	} else if set.CombineFrom > 0 {

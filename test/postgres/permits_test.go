@@ -16,6 +16,9 @@ import (
 
 func TestPermitsConform(t *testing.T) {
 	open := sharing(t, servers.StartPostgres(t).URL()+patient)
+	t.Run("documents", func(t *testing.T) {
+		storetest.RunDocuments(t, func(t testing.TB, clock func() int64) store.Documents { return open(t, clock) })
+	})
 	storetest.RunPermits(t, max(12, storetest.Steps(t, 0)/1000), func(t testing.TB, clock func() int64) store.Permits { return open(t, clock) })
 }
 

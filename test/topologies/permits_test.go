@@ -24,6 +24,11 @@ func TestPermitsOnCluster(t *testing.T) {
 	storetest.RunPermits(t, histories, func(t testing.TB, clock func() int64) store.Permits {
 		return stores.OpenURL(t, c.URL(), redis.Clock(clock))
 	})
+	t.Run("documents", func(t *testing.T) {
+		storetest.RunDocuments(t, func(t testing.TB, clock func() int64) store.Documents {
+			return stores.OpenURL(t, c.URL(), redis.Clock(clock))
+		})
+	})
 	t.Run("failover", func(t *testing.T) {
 		store := stores.OpenURL(t, c.URL(), redis.Timeout(250*time.Millisecond))
 		t.Logf("%+v", permits.RunFailover(t, store, func(granted func(int)) {
