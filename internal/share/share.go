@@ -52,31 +52,25 @@ type Limit struct {
 	Rate, Burst int64
 }
 
-// Of returns a limit whose bound keeps to l, for requests that cost that many units each. A window
-// of N units becomes a bucket that holds a tenth of them and refills the rest within the window, so
-// that no window of that length admits more than N. The error is a [*headgate.InvalidError] if l
-// cannot be divided.
-func Of(l *headgate.Limit, cost int64) (Limit, error) {
-	cost = max(cost, 1)
-	count, burst, period := l.Count/cost, l.Capacity()/cost, l.Micros()
+// Of returns a limit whose bound keeps to l. A window of N units becomes a bucket that holds a tenth
+// of them and refills the rest within the window, so that no window of that length admits more than
+// N. The error is a [*headgate.InvalidError] if l cannot be divided.
+func Of(l *headgate.Limit) (Limit, error) {
 	switch l.Algorithm {
 	case headgate.TokenBucket:
-		return Limit{rate(l.Count, cost, period), burst}, nil
+		return Limit{rate(l.Count, l.Micros()), l.Capacity()}, nil
 	case headgate.FixedWindow, headgate.SlidingWindow, headgate.SlidingCounter:
-		if count == 0 {
-			return Limit{}, nil
-		}
-		burst = max(1, count/10)
+		burst := max(1, l.Count/10)
 		// Strictly less than one unit above the count is less than the next whole number.
-		return Limit{max(0, rate(count+1-burst, 1, period)-1), burst}, nil
+		return Limit{rate(l.Count+1-burst, l.Micros()) - 1, burst}, nil
 	}
 	return Limit{}, headgate.Invalid(fmt.Sprintf("limit %q", l), "", "a %s cannot be divided among holders; use a token_bucket or a window", l.Algorithm)
 }
 
-// rate is count/cost in period microseconds, rounded down.
-func rate(count, cost, period int64) int64 {
+// rate is count in period microseconds, rounded down.
+func rate(count, period int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(count), big.NewInt(nano*micro))
-	n.Quo(n, new(big.Int).Mul(big.NewInt(cost), big.NewInt(period)))
+	n.Quo(n, big.NewInt(period))
 	if !n.IsInt64() {
 		return 1 << 60
 	}
@@ -101,8 +95,7 @@ type Holder struct {
 	Grant
 	// Old are the grants before this one that may still be in force.
 	Old []Grant `json:"o,omitempty"`
-	// Demand is how much the holder wants, in units per second times 1e9. It is zero for a holder
-	// that has left.
+	// Demand is how much the holder wants, in units per second times 1e9.
 	Demand int64 `json:"d,omitempty"`
 }
 
@@ -207,8 +200,11 @@ func (p *Pool) live(now int64, without string) (rate, burst int64) {
 // Ask is what a holder asks for.
 type Ask struct {
 	ID string
-	// Demand is how much the holder wants, in units per second times 1e9.
+	// Demand is how much the holder wants, in units per second times 1e9. If it is negative, nobody
+	// knows yet, and the holder gets what it would get if one more came and all wanted the same.
 	Demand int64
+	// Cost is how many units one request takes: less makes no burst. Zero means one.
+	Cost int64
 	// Denied says that the holder has denied requests since its last grant, so that a new bucket
 	// would help.
 	Denied bool
@@ -225,24 +221,31 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 	if h == nil {
 		return Grant{}
 	}
+	most := l.Rate
+	if a.Demand < 0 {
+		// Others may come in the next moment, and know as little of what they want.
+		most = l.Rate / int64(len(p.Holders)+1)
+		a.Demand = most
+	}
 	h.Demand = max(a.Demand, 1)
 	valid := now < h.Until && h.Burst > 0
 	others, bursts := p.live(now, a.ID)
 	// Some burst is kept back: there must be credit to change a grant when all is granted.
 	free, room := l.Rate-others, l.Burst-bursts
 	kept := (l.Burst + spare - 1) / spare
-	most := max(room-kept, min(room, max(1, h.Burst)))
+	bursts = max(room-kept, min(room, max(1, h.Burst)))
 	if valid {
 		free = max(min(free, h.Rate), free-l.Rate/reserve) // The rest is for those that come.
 	}
-	free, most = max(0, free), max(0, most)
-	rate := min(p.fair(l, h), free)
-	burst := min(p.wanted(l, rate), p.Credit/micro, most)
+	free, bursts = max(0, free), max(0, bursts)
+	rate := min(p.fair(l, h), free, most)
+	burst := min(p.wanted(l, rate, a.Cost), p.Credit/micro, bursts)
+	burst -= burst % max(1, a.Cost)
 	until := now + lasts.Microseconds()
 	// A new bucket costs credit, and one with a small burst wastes its rate when requests come
 	// unevenly. So it has to be worth it.
 	apart := max(h.Rate/steady, l.Rate/64)
-	enough := min(p.wanted(l, rate), 1+min(rate, a.Demand)/nano/4, 2*kept)
+	enough := min(p.wanted(l, rate, a.Cost), 1+min(rate, a.Demand)/nano/4, 2*kept)
 	change := 2*burst >= enough && (rate > h.Rate+apart || rate < h.Rate-apart)
 	refill := a.Denied && (burst >= max(h.Burst, enough) || burst > rate/nano*int64(a.TTL/time.Second))
 	switch {
@@ -268,13 +271,6 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 func (p *Pool) Wants(l Limit, id string) bool {
 	i := p.find(id)
 	return i >= 0 && p.fair(l, &p.Holders[i]) > p.Holders[i].Rate+p.Holders[i].Rate/steady
-}
-
-// Leave says that a holder has gone. It may use its grant until that ends.
-func (p *Pool) Leave(id string) {
-	if i := p.find(id); i >= 0 {
-		p.Holders[i].Demand = 0
-	}
 }
 
 // Keep is how long the pool must be kept if nobody asks: until nothing is in force, and the credit
@@ -307,10 +303,9 @@ func (p *Pool) fair(l Limit, of *Holder) int64 {
 	wants := make([]int64, 0, len(p.Holders))
 	sum := new(big.Int)
 	for i := range p.Holders {
-		if d := p.Holders[i].Demand; d > 0 {
-			wants = append(wants, min(d+d/headroom, total))
-			sum.Add(sum, big.NewInt(wants[len(wants)-1]))
-		}
+		d := p.Holders[i].Demand
+		wants = append(wants, min(d+d/headroom, total))
+		sum.Add(sum, big.NewInt(wants[i]))
 	}
 	least := l.Rate / reserve / 2 / int64(max(1, len(wants)))
 	own := min(of.Demand+of.Demand/headroom, total)
@@ -334,12 +329,12 @@ func (p *Pool) fair(l Limit, of *Holder) int64 {
 
 // wanted is the burst for a rate: the same part of the limit's burst. A holder with a small rate
 // gets more, so that it need not deny what comes unevenly.
-func (p *Pool) wanted(l Limit, rate int64) int64 {
+func (p *Pool) wanted(l Limit, rate, cost int64) int64 {
 	if l.Rate == 0 {
 		return l.Burst
 	}
 	n := new(big.Int).Mul(big.NewInt(l.Burst), big.NewInt(rate))
-	return min(l.Burst, max(1, l.Burst/4/int64(len(p.Holders)), n.Quo(n, big.NewInt(l.Rate)).Int64()))
+	return min(l.Burst, max(1, cost, l.Burst/4/int64(len(p.Holders)), n.Quo(n, big.NewInt(l.Rate)).Int64()))
 }
 
 func (p *Pool) find(id string) int {

@@ -218,21 +218,19 @@ func TestStepBack(t *testing.T) {
 func TestOf(t *testing.T) {
 	for _, c := range []struct {
 		limit headgate.Limit
-		cost  int64
 		want  Limit
 	}{
-		{headgate.PerSecond(100), 1, Limit{100 * nano, 100}},
-		{headgate.PerSecond(100).WithBurst(20), 10, Limit{10 * nano, 2}},
-		{headgate.Sliding(1, time.Second), 1, Limit{nano - 1, 1}},
-		{headgate.Sliding(100, time.Minute), 1, Limit{91*nano/60 - 1, 10}},
-		{headgate.Sliding(5, time.Minute), 10, Limit{}},
+		{headgate.PerSecond(100), Limit{100 * nano, 100}},
+		{headgate.PerSecond(100).WithBurst(20), Limit{100 * nano, 20}},
+		{headgate.Sliding(1, time.Second), Limit{nano - 1, 1}},
+		{headgate.Sliding(100, time.Minute), Limit{91*nano/60 - 1, 10}},
 	} {
-		if got, err := Of(&c.limit, c.cost); err != nil || got != c.want {
-			t.Errorf("%v at cost %d: %+v, %v, want %+v", &c.limit, c.cost, got, err, c.want)
+		if got, err := Of(&c.limit); err != nil || got != c.want {
+			t.Errorf("%v: %+v, %v, want %+v", &c.limit, got, err, c.want)
 		}
 	}
 	penalty := headgate.Blocking(3, time.Minute, time.Minute, time.Hour)
-	if got, err := Of(&penalty, 1); err == nil {
+	if got, err := Of(&penalty); err == nil {
 		t.Errorf("a penalty was divided: %+v", got)
 	}
 }

@@ -172,6 +172,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		// A line for each service.
 		services := []func(grpc.ServiceRegistrar){
 			envoy.Register,
+			a.newQuota(registry).Register,
 			forwardauth.NewService(a.seen(decider, "ext-authz"), forwardauth.Options{Dialect: dialect, Logger: a.settings.Logger}).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
 			grpcapi.NewPermits(a.permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,

@@ -34,6 +34,7 @@ type (
 	sharer interface {
 		headgate.Ledger
 		store.Permits
+		store.Documents
 		denycache.Bus
 		fallback.Members
 		Close()
@@ -228,6 +229,24 @@ func (l *lateSharer) Revoke(ctx context.Context, key, holder string) (bool, erro
 		return false, err
 	}
 	return s.Revoke(ctx, key, holder)
+}
+
+// ReadDocument implements [store.Documents].
+func (l *lateSharer) ReadDocument(ctx context.Context, key string) (store.Document, error) {
+	s, err := l.store()
+	if err != nil {
+		return store.Document{}, err
+	}
+	return s.ReadDocument(ctx, key)
+}
+
+// WriteDocument implements [store.Documents].
+func (l *lateSharer) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	s, err := l.store()
+	if err != nil {
+		return false, err
+	}
+	return s.WriteDocument(ctx, read, value, ttl)
 }
 
 // Publish implements [denycache.Bus].
