@@ -41,6 +41,9 @@ const (
 	spare = 8
 	// headroom is how much more than its demand a holder is granted: one in so many.
 	headroom = 16
+	// idle is how many times the number of holders the burst must be for those to get some that want
+	// nothing yet.
+	idle = 8
 	// steady is by how much a rate must differ from the present one to be granted instead: one in
 	// so many.
 	steady = 8
@@ -258,7 +261,7 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 		if now < h.Until && h.Burst > 0 {
 			h.Old = append(h.Old, h.Grant)
 		}
-		if rate == 0 || burst == 0 || a.Demand == 0 && !valid {
+		if rate == 0 || burst == 0 || a.Demand == 0 && l.Burst < idle*int64(len(p.Holders)) {
 			rate, burst = 0, 0 // It waits, and is known by its demand.
 		}
 		p.Credit -= burst * micro

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/share"
 	"github.com/headgate/headgate/store"
@@ -71,5 +69,3 @@ func (s *shares) ask(ctx context.Context, d *divided, a share.Ask) (g granted, m
 }
 
 func text(n uint64) string { return strconv.FormatUint(n, 36) }
-
-func wrapped(n uint32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(n) }

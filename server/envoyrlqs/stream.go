@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/share"
@@ -160,16 +161,21 @@ func action(h *held, ttl time.Duration, strategy *typepb.RateLimitStrategy) []*p
 	}}
 }
 
-// tokenBucket returns a token bucket of at most the rate, in units per second times 1e9. Envoy goes
-// on with the tokens that it has if it is sent the same token bucket again. So another turn has
-// another interval, which is longer by some nanoseconds.
+// tokenBucket returns a token bucket of at most the rate, in units per second times 1e9. Envoy 1.40
+// divides the tokens by the whole seconds of the interval, so the interval has no others. It fills
+// the bucket continuously. If it is sent the same token bucket again, it goes on with the tokens that
+// it has, so another turn has another interval.
 func tokenBucket(rate, burst, turn int64) *typepb.TokenBucket {
-	const tenth = 1e8 // Envoy is sent no interval below a tenth of a second.
-	tokens := math.Ceil(float64(rate) / 1e9 * tenth / 1e9)
-	nanos := math.Ceil(tokens * 1e18 / float64(rate) * (1 + 1e-9))
-	bucket := &typepb.TokenBucket{MaxTokens: uint32(burst), TokensPerFill: wrapped(uint32(tokens))}
-	bucket.FillInterval = durationpb.New(time.Duration(min(nanos, math.MaxInt64/2)) + time.Duration(turn%1000))
-	return bucket
+	seconds := 100 + turn%100
+	tokens := rate / 1e9 * seconds
+	tokens += rate % 1e9 * seconds / 1e9
+	if tokens == 0 {
+		tokens, seconds = 1, (1e9+rate-1)/rate+turn%100
+	}
+	return &typepb.TokenBucket{
+		MaxTokens: uint32(min(burst, math.MaxUint32)), TokensPerFill: wrapperspb.UInt32(uint32(min(tokens, math.MaxUint32))),
+		FillInterval: durationpb.New(time.Duration(seconds) * time.Second),
+	}
 }
 
 // resolve finds what binds the bucket by the rules in force.
