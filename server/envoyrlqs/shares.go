@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/share"
+	"github.com/headgate/headgate/store/share"
 	"github.com/headgate/headgate/store"
 )
 

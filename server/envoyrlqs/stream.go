@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/share"
+	"github.com/headgate/headgate/store/share"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/nested"
 	"github.com/headgate/headgate/server/decide"

@@ -71,6 +71,8 @@ func Rooms() []Room {
 		{"store/cas", []string{".", "algorithm", "store"}},
 		{"store/postgres", []string{".", "store", "store/cas"}},
 		{"store/memcached", []string{".", "store/cas"}},
+		// One limit divided among holders that decide for themselves. It knows no store.
+		{"store/share", []string{"."}},
 		// The layers around a store do not know each other. Their tests share a store that fails.
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
 		{"store/layered/internal", []string{"."}},
@@ -122,6 +124,7 @@ func Rooms() []Room {
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
 		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/envoyrlqs", []string{".", "policy", "policy/nested", "store", "store/share", "server/decide"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},
