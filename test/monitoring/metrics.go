@@ -83,6 +83,10 @@ func Groups() []Group {
 			},
 		}},
 		{"The policy", "A file with mistakes changes nothing: what was in force stays.", reloaded("headgate_policy")},
+		{"Shares for Envoys", "[Envoys that do not ask](../envoy-quota.md).", []Metric{
+			{"headgate_quota_streams", nil, ""},
+			{"headgate_quota_answers_total", values("kind", "share", "allow_all", "deny_all", "undivided", "failed"), ""},
+		}},
 		{"A candidate", "Shown while a [candidate](../operations.md#trying-a-candidate) is tried.", append([]Metric{
 			{"headgate_candidate_compared_total", values("outcome", "both_admitted", "both_denied", "newly_denied", "newly_admitted", "undecidable"), ""},
 			{"headgate_candidate_differences_total", values("kind", "newly_denied", "newly_admitted", "undecidable"), "`rule` or `entry` is empty."},
