@@ -80,9 +80,9 @@ X-Content-Type-Options: nosniff`},
 				p.RetryAfterMS != 60_000 || !slices.Equal(p.ViolatedPolicies, []string{"client per 1m"}) {
 				t.Errorf("%s: %+v", a.header.Get("Content-Type"), p)
 			}
-			s.clock.advance(time.Minute - time.Microsecond)
+			s.clock.Advance(time.Minute - time.Microsecond)
 			s.want([]int{429})
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.want([]int{200, 200, 429})
 		})
 	}

@@ -28,7 +28,7 @@ func delays(t *testing.T, mk Maker) {
 
 	never := newSubject(t, mk, trusted, httplimit.Limit(httplimit.ByIP(), rule), httplimit.MaxDelay(0))
 	never.want([]int{200, 429, 429})
-	never.clock.advance(time.Millisecond)
+	never.clock.Advance(time.Millisecond)
 	never.want([]int{200, 429})
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,20 +23,14 @@ type subject struct {
 	t      *testing.T
 	site   *Site
 	client *http.Client
-	clock  *clock
+	clock  *memory.ManualClock
 }
-
-// clock is a store's clock that stands still until it is moved.
-type clock struct{ micros atomic.Int64 }
-
-func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
 // newSubject makes a server on a memory store of its own.
 func newSubject(t *testing.T, mk Maker, opts ...httplimit.Option) *subject {
 	t.Helper()
-	c := new(clock)
-	c.micros.Store(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
-	s := newSubjectOn(t, mk, memory.New(memory.Clock(c.micros.Load)), opts...)
+	c := memory.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	s := newSubjectOn(t, mk, memory.New(memory.Clock(c.Micros)), opts...)
 	s.clock = c
 	return s
 }

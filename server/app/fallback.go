@@ -236,7 +236,7 @@ func (p *sickPart) decided(cause error) {
 // detail is the text of /readyz of a service that is ready.
 func (a *App) detail() string {
 	var all []string
-	for _, text := range []string{a.source.detail(), a.gateway.detail(), a.without.detail()} {
+	for _, text := range []string{a.settings.clockDetail(), a.source.detail(), a.gateway.detail(), a.without.detail()} {
 		if text != "" {
 			all = append(all, text)
 		}

@@ -26,6 +26,9 @@ func (s *Settings) policyOptions() []policy.Option {
 	if s.madeUpKey {
 		options = append(options, policy.UnkeyedHashes())
 	}
+	if s.clock != nil {
+		options = append(options, policy.Clock(s.clock.Now))
+	}
 	return options
 }
 

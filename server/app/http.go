@@ -56,7 +56,7 @@ func (a *App) newHTTP(decider decide.Decider, envoy *envoyrls.Service, registry 
 				return now, false, reloadError(err)
 			}
 			return now, result == changed, nil
-		}, Candidate: a.candidateReport(), Insight: a.insightPaths()},
+		}, Clock: a.turnClock(), Candidate: a.candidateReport(), Insight: a.insightPaths()},
 		Auth:      forwardauth.New(a.seen(decider, "forward-auth"), forwardauth.Options{Dialect: dialect, Logger: logger}),
 		Metrics:   metrics,
 		Dialect:   dialect,

@@ -58,6 +58,9 @@ func (a *App) newPermits() *decide.Permits {
 	p.Store, _ = store.PermitsOf(a.store.Store)
 	// What is written was found right with the settings.
 	p.OnError, _ = parseOnError(a.settings.OnStoreError)
+	if a.settings.clock != nil {
+		p.Now = a.settings.clock.Now
+	}
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // Settings configure the service. The zero Settings serve the sample policy with the memory store.
@@ -58,6 +59,10 @@ type Settings struct {
 	Store        string        `help:"Where to keep counters: memory, redis://user:password@host:6379/0, redis-sentinel://host1,host2/0?master=NAME or redis-cluster://host1,host2, with rediss for TLS; postgres://user@host/database; or memcached://host. Passwords on the command line are visible to other users of the machine: use the environment or the URL's password_file. Default: ${default}" placeholder:"URL" default:"memory" env:"HEADGATE_STORE"`
 	StoreTimeout time.Duration `help:"Deadline of each call to a store across a network, 1ms to 1m; 0s means what its URL says, or 500ms. A caller with an earlier deadline does not wait longer than that." default:"0s" env:"HEADGATE_STORE_TIMEOUT"`
 	OnStoreError string        `help:"Default of on_store_error for rules that do not set it. While the store does not answer: allow requests, deny them, or enforce this server's share of the limits (local). Default: deny, and local for the gateway." placeholder:"MODE" env:"HEADGATE_ON_STORE_ERROR"`
+	// ManualClock has all that depends on time follow a clock that stands still, at ClockStart, until
+	// POST /v1/clock moves it. It is for tests of programs that use the service. It needs the memory
+	// store and an AdminToken.
+	ManualClock bool `kong:"-"`
 	// DenyCache is for rules without deny_cache: denials by such a store are remembered, and
 	// repeated without asking it.
 	DenyCache bool          `kong:"-"`
@@ -111,6 +116,8 @@ type Settings struct {
 	madeUpKey bool
 	// lookEvery stands in for lookEvery in tests.
 	lookEvery time.Duration
+	// clock is made for a ManualClock.
+	clock *memory.ManualClock
 	// sleep stands in for time.Sleep in tests, for the drain delay.
 	sleep func(time.Duration)
 }
@@ -267,6 +274,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.Learn < 0 || s.Learn > time.Hour {
 		bad("--learn: is %v, must be 0s to 1h", s.Learn)
 	}
+	problems = append(problems, s.clockMistakes()...)
 	if s.StoreTimeout != 0 && (s.StoreTimeout < time.Millisecond || s.StoreTimeout > time.Minute) {
 		bad("--store-timeout: is %v, must be 1ms to 1m", s.StoreTimeout)
 	}
@@ -288,6 +296,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	}
 	if problems != nil {
 		return s, &SettingsError{problems}
+	}
+	if s.ManualClock {
+		s.clock = memory.NewManualClock(ClockStart)
 	}
 	return s, nil
 }

@@ -53,6 +53,9 @@ func (s *Settings) openStore(open func(*backend) (closer, error)) (*Store, error
 		if s.MemoryMiB > 0 {
 			options = append(options, memory.MaxBytes(s.MemoryMiB<<20))
 		}
+		if s.clock != nil {
+			options = append(options, memory.Clock(s.clock.Micros))
+		}
 		store := memory.New(options...)
 		return &Store{Store: store, name: store.String()}, nil
 	}

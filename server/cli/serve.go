@@ -16,6 +16,7 @@ type serve struct {
 	service `embed:"" group:"Service"`
 
 	Listen         string          `help:"Address to listen on; port 0 picks a free port. Default: ${default}" placeholder:"HOST:PORT" default:"127.0.0.1:8080" env:"HEADGATE_LISTEN"`
+	Clock          string          `help:"Clock of the server: system, or manual for tests, which stands still until POST /v1/clock moves it. manual needs the memory store and an admin token. Default: ${default}" type:"choice" of:"system manual" default:"system" env:"HEADGATE_CLOCK"`
 	GRPCStoreToken string          `name:"grpc-store-token-file" help:"File with the token that callers of --grpc-store must send. The token itself may be in HEADGATE_GRPC_STORE_TOKEN instead. Without a token, anyone may call." placeholder:"FILE" env:"HEADGATE_GRPC_STORE_TOKEN_FILE" group:"gRPC"`
 	RESPTokenFile  string          `name:"resp-token-file" help:"File with the password that Redis clients must give. The password itself may be in HEADGATE_RESP_TOKEN instead. Without one, anyone may call." placeholder:"FILE" env:"HEADGATE_RESP_TOKEN_FILE" group:"RESP"`
 	XDS            app.XDSSettings `embed:"" prefix:"xds-" group:"Envoy"`
@@ -34,7 +35,7 @@ func (serve) Help() string {
 // Run serves until the call's context ends.
 func (s *serve) Run(c *call) error {
 	settings := s.settings(c)
-	settings.Listen = s.Listen
+	settings.Listen, settings.ManualClock = s.Listen, s.Clock == "manual"
 	if s.XDS.Server != "" {
 		settings.XDS = &s.XDS
 	}

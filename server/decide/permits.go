@@ -30,6 +30,9 @@ type Permits struct {
 	// themselves. With OnErrorAllow the work may begin without a permit. With any other value the
 	// outcome is Unavailable.
 	OnError headgate.OnError
+	// Now is the clock by which calls wait. It should be that of the Store if that is turned by hand.
+	// Nil means time.Now.
+	Now func() time.Time
 	// Ending is closed when the server begins to shut down. Calls then stop waiting. Nil means never.
 	Ending <-chan struct{}
 	// Told, if it is set, is called for each call that had no mistakes: with the name of the rule, the
@@ -345,7 +348,7 @@ func (p *Permits) acquire(ctx context.Context, c *PermitCall, b *policy.Bound) (
 	}
 	until := time.Time{}
 	if !b.Shadow {
-		if until = c.until(ctx, rule); !until.IsZero() {
+		if until = p.until(ctx, c, rule); !until.IsZero() {
 			if p.waiting.Add(1) > maxPermitWaits {
 				until = time.Time{}
 			}
@@ -353,7 +356,7 @@ func (p *Permits) acquire(ctx context.Context, c *PermitCall, b *policy.Bound) (
 		}
 	}
 	for pause := askLast; ; {
-		last := !time.Now().Before(until)
+		last := !p.now().Before(until)
 		r.Wait = min(max(keepAsks*pause, keepFirst), keepLast)
 		if last {
 			r.Wait = time.Duration(c.KeepMS) * time.Millisecond
@@ -395,26 +398,33 @@ func (p *Permits) open(r *policy.Rule) bool {
 	return r.OnError == headgate.OnErrorAllow
 }
 
+// now returns the time by which calls wait.
+func (p *Permits) now() time.Time {
+	if p.Now != nil {
+		return p.Now()
+	}
+	return time.Now()
+}
+
 // until returns when a call stops waiting. That is limited by the call, by the rule, and by the
 // deadline of ctx, before which the answer must reach the caller. It is zero if the call does not
 // wait.
-func (c *PermitCall) until(ctx context.Context, rule *policy.InProgress) time.Time {
-	now := time.Now()
+func (p *Permits) until(ctx context.Context, c *PermitCall, rule *policy.InProgress) time.Time {
 	wait := min(time.Duration(c.WaitMS)*time.Millisecond, rule.Wait, MaxPermitWait)
 	if end, ok := ctx.Deadline(); ok {
-		left := end.Sub(now)
+		left := time.Until(end)
 		wait = min(wait, left-min(left/toAnswer, mostToAnswer))
 	}
 	if wait <= 0 {
 		return time.Time{}
 	}
-	return now.Add(wait)
+	return p.now().Add(wait)
 }
 
 // pause waits for a random time from d/2 to 3d/2, but not beyond until or the end of ctx. It
 // reports false if the server is being shut down.
 func (p *Permits) pause(ctx context.Context, d time.Duration, until time.Time) bool {
-	timer := time.NewTimer(min(d/2+rand.N(d), max(time.Until(until), 0)))
+	timer := time.NewTimer(min(d/2+rand.N(d), max(until.Sub(p.now()), 0)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -21,7 +21,7 @@
 // ReadTimeout, a slow caller occupies a goroutine.
 //
 // Only the paths for operators ask for the token in [Admin]: POST /v1/reload, POST
-// /v1/permits/revoke, GET /v1/permits/holders, the paths of [Insight], and GET /v1/candidate for
+// /v1/clock, POST /v1/permits/revoke, GET /v1/permits/holders, the paths of [Insight], and GET /v1/candidate for
 // the keys of clients. Otherwise there is no authentication: whoever can reach the handler can
 // spend and reset anybody's units. It belongs on a loopback address, in a private network, or
 // behind a proxy that authenticates callers.

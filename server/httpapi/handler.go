@@ -95,6 +95,7 @@ func New(decider decide.Decider, options Options) *Handler {
 		"/v1/permits/revoke":  {http.MethodPost, admins(pooled((*Handler).revokePermit))},
 		"/v1/permits/holders": {http.MethodGet, admins((*Handler).listHolders)},
 		"/v1/explain":         {http.MethodPost, pooled((*Handler).explain)},
+		"/v1/clock":           {http.MethodPost, admins((*Handler).serveClock)},
 		"/v1/reload":          {http.MethodPost, (*Handler).serveReload},
 		"/v1/rules":           {http.MethodGet, (*Handler).serveRules},
 		"/v1/candidate":       {http.MethodGet, (*Handler).serveCandidate},

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
 )
 
 const documentURL = "mem://openapi.json"
@@ -203,7 +205,7 @@ type call struct {
 	kept                      *ReloadError
 	ready                     func(context.Context) error
 	header                    http.Header
-	noPermits                 bool
+	noPermits, noClock, late  bool
 }
 
 // provoke sends the call to the path of a new handler. The first full amount
@@ -249,7 +251,15 @@ func (c call) admin(f *fake) Admin {
 	if c.token == "" {
 		return Admin{}
 	}
-	return Admin{Token: "open sesame", Candidate: func(keys bool) any {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if c.late {
+		start = time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	turn := memory.NewManualClock(start).Advance
+	if c.noClock {
+		turn = nil
+	}
+	return Admin{Token: "open sesame", Clock: turn, Candidate: func(keys bool) any {
 		return json.RawMessage(candidateAnswer(keys))
 	}, Reload: func(string) (decide.Policy, bool, error) {
 		if c.kept != nil {
@@ -378,6 +388,13 @@ func TestDocumentStatuses(t *testing.T) {
 		"/v1/candidate 401": {{token: "geheim"}},
 		"/v1/candidate 404": {{}},
 
+		"/v1/clock 200":  {{token: "open sesame", body: `{"advance":"15m"}`}, {token: "open sesame", body: `{"advance":"0s"}`}},
+		"/v1/clock 400":  {{token: "open sesame", query: "?status=true", body: `{"advance":"1m"}`}, {token: "open sesame"}, {token: "open sesame", body: `{"advance":15}`}, {token: "open sesame", body: `{"advanced":"1m"}`}},
+		"/v1/clock 401":  {{token: "geheim"}},
+		"/v1/clock 403":  {{}},
+		"/v1/clock 405":  {{method: "PUT"}},
+		"/v1/clock 409":  {{token: "open sesame", body: `{"advance":"1m"}`, noClock: true}},
+		"/v1/clock 422":  {{token: "open sesame", body: `{"advance":"15"}`}, {token: "open sesame", body: `{"advance":"-1m"}`}, {token: "open sesame", body: `{"advance":"99999h"}`}, {token: "open sesame", body: `{"advance":"87600h"}`, late: true}},
 		"/v1/reload 200": {{token: "open sesame"}},
 		"/v1/reload 400": {{token: "open sesame", query: "?status=true"}},
 		"/v1/reload 401": {{token: "geheim"}},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/decide"
@@ -21,6 +22,9 @@ type Admin struct {
 	// Reload loads the policy again, on behalf of a caller at the address from. It returns the policy
 	// that is in force afterwards, and whether it has changed. An error is a [*ReloadError].
 	Reload func(from string) (now decide.Policy, changed bool, err error)
+	// Clock moves the clock of a server for tests forward, and returns the time that it shows then. Nil
+	// means that the clock goes by itself.
+	Clock func(time.Duration) time.Time
 	// Candidate returns what is known of the candidate policy, as a value that encodes to JSON. It
 	// includes the keys of clients if keys is true. Nil means that there is no candidate.
 	Candidate func(keys bool) any

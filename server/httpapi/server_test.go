@@ -100,7 +100,7 @@ func TestInstant(t *testing.T) {
 	h := New(over(newFake(t)), Options{})
 	for path, want := range map[string]bool{
 		"/v1/check": true, "/v1/peek": true, "/v1/refund": true, "/v1/reset": true, "/v1/reserve": true, "/v1/settle": true, "/v1/cancel": true,
-		"/v1/permits/acquire": false, "/v1/explain": false, "/v1/reload": false, "/v1/auth": false, "/metrics": false, "/": false, "": false,
+		"/v1/permits/acquire": false, "/v1/explain": false, "/v1/reload": false, "/v1/clock": false, "/v1/auth": false, "/metrics": false, "/": false, "": false,
 	} {
 		if got := Instant(path); got != want {
 			t.Errorf("%s: %t", path, got)

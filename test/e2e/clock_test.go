@@ -60,3 +60,44 @@ rules:
 	}
 	t.Logf("units were held when the machine was suspended %d times of 3", held)
 }
+
+// TestManualClock: everything that waits follows a clock that is turned by hand: who waits for a
+// permit gets it when the lease of its holder has ended, and is refused when its own wait has.
+func TestManualClock(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef"
+	s := manual(t, token, []string{"rules:", "  - name: report", "    match: { tenant: present }", "    per: [tenant]", "    in_progress: { limit: 1, shared: true, ttl: 30s, wait: 20s, queue: 5 }"})
+	turned := func(by string) { turn(t, s, token, by) }
+	acquire := func(holder string) <-chan answer {
+		got := make(chan answer, 1)
+		go func() {
+			a, err := s.ask(http.DefaultClient, "/v1/permits/acquire", `{"rule":"report","key":"acme","holder":"`+holder+`","wait_ms":20000}`)
+			if err != nil {
+				a.text = err.Error()
+			}
+			got <- a
+		}()
+		return got
+	}
+	inLine := func() bool {
+		// The newest in line is told how many there are.
+		return strings.Contains(s.post(t, "/v1/permits/acquire", `{"rule":"report","key":"acme","holder":"looks"}`).text, `"line":1`)
+	}
+	if a := <-acquire("one"); !strings.HasPrefix(a.text, `{"allowed":true`) {
+		t.Fatal(a.text)
+	}
+	for _, c := range []struct{ holder, advance, want string }{{"two", "31s", `{"allowed":true`}, {"three", "21s", `{"allowed":false`}} {
+		answered := acquire(c.holder)
+		until(t, c.holder+" waits", inLine)
+		turned(c.advance)
+		if a := <-answered; !strings.HasPrefix(a.text, c.want) {
+			t.Errorf("%s is answered with %s", c.holder, a.text)
+		}
+	}
+	if text := s.get(t, "/readyz").text; !strings.Contains(text, "the clock is turned by hand (--clock manual) and shows 2026-01-01T00:00:52Z") {
+		t.Errorf("the server is %s", text)
+	}
+	if !strings.Contains(s.logged(), "the clock is turned by hand") {
+		t.Errorf("the log is\n%s", s.logged())
+	}
+}
