@@ -14,6 +14,7 @@ require (
 	github.com/headgate/headgate v0.1.0
 	github.com/headgate/headgate/api v0.1.0
 	github.com/headgate/headgate/client v0.1.0
+	github.com/headgate/headgate/config v0.1.0
 	github.com/headgate/headgate/contrib/kafka v0.1.0
 	github.com/headgate/headgate/contrib/kafka/kafkaprom v0.1.0
 	github.com/headgate/headgate/contrib/rabbitmq v0.1.0
@@ -42,6 +43,7 @@ require (
 require (
 	github.com/davecgh/go-spew v1.1.1 // indirect
 	github.com/eapache/go-resiliency v1.7.0 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/hashicorp/go-uuid v1.0.3 // indirect
 	github.com/jcmturner/aescts/v2 v2.0.0 // indirect
 	github.com/jcmturner/dnsutils/v2 v2.0.0 // indirect

@@ -19,6 +19,7 @@ async function serve(t, policy, ...options) {
   const file = join(dir, 'limits.yml');
   writeFileSync(file, policy);
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('HEADGATE_')));
+  env.HEADGATE_ADMIN_TOKEN = require('../../vectors.json').token;
   const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--config', file, '--hash-key', '0123456789abcdef', ...options], { env });
   const ended = new Promise((resolve) => child.once('close', resolve));
   const stop = async () => {
