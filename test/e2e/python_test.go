@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pythonTools are what scripts/install-test-programs installs for the tests of client/python.
+const pythonTools = "python-client-1"
+
+// runPython runs a module of Python in the directory of the package, to its end.
+func runPython(t *testing.T, args ...string) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", "client", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, "python3", append([]string{"-m"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, pythonTools), "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_PROGRAM="+binary)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("python3 -m %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// TestPythonPackage: the tests of the package for Python, against this program, and real releases of
+// FastAPI, Starlette, Django and Flask on uvicorn and gunicorn.
+func TestPythonPackage(t *testing.T) {
+	t.Parallel()
+	out := runPython(t, "pytest", "-q", "-p", "no:cacheprovider")
+	if !strings.Contains(out, " passed in ") || strings.Contains(out, "skipped") {
+		t.Error(out)
+	}
+}
+
+// TestPythonTypes: its types are complete, and the linter is quiet.
+func TestPythonTypes(t *testing.T) {
+	t.Parallel()
+	runPython(t, "mypy", "--cache-dir", os.DevNull, "src")
+	runPython(t, "ruff", "check", "--no-cache")
+	runPython(t, "ruff", "format", "--check", "--no-cache")
+}
