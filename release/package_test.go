@@ -138,12 +138,16 @@ func TestPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	backend, err := filepath.Abs("../bin/tools/python-client-1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, _ := os.Stat(filepath.Join(r.Top, "bin", "headgate")) // It may not be there.
-	p := &packaging{r: r, nfpm: tool, snapshot: true, dir: filepath.Join(t.TempDir(), "packages")}
+	p := &packaging{r: r, nfpm: tool, snapshot: true, backend: backend, dir: filepath.Join(t.TempDir(), "packages")}
 	if err := p.make(t.Context(), []string{"linux/" + runtime.GOARCH}, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +157,7 @@ func TestPackages(t *testing.T) {
 	name := "headgate_" + p.version + "_linux_" + runtime.GOARCH
 	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = p.dir
-	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != 4 {
+	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != 6 || !strings.Contains(string(out), "-py3-none-any.whl: OK") {
 		t.Errorf("the checksums: %v\n%s", err, out)
 	}
 	if out, err := exec.CommandContext(t.Context(), "tar", "-tzf", filepath.Join(p.dir, name+".tar.gz")).CombinedOutput(); err != nil || string(out) != "LICENSE\nNOTICE\nREADME.md\nCHANGELOG.md\nheadgate\n" {

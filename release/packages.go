@@ -24,6 +24,9 @@ type packaging struct {
 	// nfpm makes packages of Linux. snapshot allows a tree that has no tag, or changes.
 	nfpm     string
 	snapshot bool
+	// backend is a directory with flit_core, which builds packages of Python. Empty means that it is
+	// fetched.
+	backend string
 
 	dir     string    // of what is made
 	version string    // without its v
@@ -63,6 +66,10 @@ func (p *packaging) make(ctx context.Context, only []string, out io.Writer) erro
 		}
 		fmt.Fprintln(out, "ok", platform)
 	}
+	if err := p.python(ctx); err != nil {
+		return fmt.Errorf("python: %w", err)
+	}
+	fmt.Fprintln(out, "ok python")
 	return p.sums()
 }
 
@@ -106,6 +113,26 @@ func (p *packaging) platform(ctx context.Context, goos, goarch string) error {
 		}
 	}
 	return nil
+}
+
+// python builds the wheel and the source distribution of client/python. Their build backend is one
+// small package, which is fetched for it unless it is there.
+func (p *packaging) python(ctx context.Context) (err error) {
+	backend := p.backend
+	if backend == "" {
+		if backend, err = os.MkdirTemp("", "headgate-backend-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(backend)) }()
+		if _, err := p.run(ctx, nil, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", backend,
+			"-r", "client/python/build-requirements.txt"); err != nil {
+			return err
+		}
+	}
+	// The backend looks at the directory that it runs in.
+	const build = "import os; from flit_core import buildapi; os.chdir('client/python'); buildapi.build_sdist(os.environ['INTO']); buildapi.build_wheel(os.environ['INTO'])"
+	_, err = p.run(ctx, []string{"PYTHONPATH=" + backend, "INTO=" + p.dir, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.changed.Unix(), 10)}, "python3", "-c", build)
+	return err
 }
 
 // archive writes the program and what belongs to it into a .zip for Windows, or a .tar.gz.

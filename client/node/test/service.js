@@ -8,6 +8,8 @@ const http = require('node:http');
 const { tmpdir } = require('node:os');
 const { join } = require('node:path');
 
+const { token } = require('../../vectors.json');
+
 const program = process.env.HEADGATE_PROGRAM;
 if (!program) {
   throw new Error('HEADGATE_PROGRAM is not set: it must be a headgate that is built, such as bin/headgate after `make build`');
@@ -19,7 +21,9 @@ async function serve(t, policy, ...options) {
   const file = join(dir, 'limits.yml');
   writeFileSync(file, policy);
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('HEADGATE_')));
-  env.HEADGATE_ADMIN_TOKEN = require('../../vectors.json').token;
+  if (options.includes('--clock')) {
+    env.HEADGATE_ADMIN_TOKEN = token;
+  }
   const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--config', file, '--hash-key', '0123456789abcdef', ...options], { env });
   const ended = new Promise((resolve) => child.once('close', resolve));
   const stop = async () => {
