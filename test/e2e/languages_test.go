@@ -100,9 +100,7 @@ func TestLanguages(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd := command(t, runners[p.language][0], file)
-				if c.redisPy != "" {
-					cmd.Env = append(cmd.Environ(), "PYTHONPATH="+c.redisPy)
-				}
+				cmd.Env = append(cmd.Environ(), "PYTHONPATH="+strings.Join([]string{pythonPath(t), c.redisPy}, string(filepath.ListSeparator)))
 				out, err := cmd.CombinedOutput()
 				got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
 				if err != nil || got != want {

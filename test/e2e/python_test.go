@@ -10,6 +10,16 @@ import (
 // pythonTools are what scripts/install-test-programs installs for the tests of client/python.
 const pythonTools = "python-client-1"
 
+// pythonPath is where programs find the package, and what its tests need.
+func pythonPath(t *testing.T) string {
+	t.Helper()
+	src, err := filepath.Abs(filepath.Join("..", "..", "client", "python", "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src + string(filepath.ListSeparator) + tool(t, pythonTools)
+}
+
 // runPython runs a module of Python in the directory of the package, to its end.
 func runPython(t *testing.T, args ...string) string {
 	t.Helper()
@@ -19,7 +29,7 @@ func runPython(t *testing.T, args ...string) string {
 	}
 	cmd := command(t, "python3", append([]string{"-m"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, pythonTools), "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_PROGRAM="+binary)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+pythonPath(t), "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_PROGRAM="+binary)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("python3 -m %s: %v\n%s", strings.Join(args, " "), err, out)
