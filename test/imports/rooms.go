@@ -124,11 +124,10 @@ func Rooms() []Room {
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
 		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
-		{"server/envoyrlqs", []string{".", "policy", "policy/nested", "store", "store/share", "server/decide"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},
-		{"server/*", []string{".", "policy", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "server/decide", "internal/routes", "server/wire", "server/standby"}},
+		{"server/*", []string{".", "policy", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "store/share", "server/decide", "internal/routes", "server/wire", "server/standby"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},
