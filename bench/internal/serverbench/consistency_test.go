@@ -66,7 +66,7 @@ func TestConsistencyText(t *testing.T) {
 		t.Errorf("%v too much, %v too little", r.over(), r.early())
 	}
 	text := consistencyText(consistencyPlan{perSecond: 160}, rows, exceeded).String()
-	for _, want := range []string{"25.00 %", "2.00 %", "17.00 %", "| leased, deny cache", "| async: admitted beyond the limit, %"} {
+	for _, want := range []string{"25.00 %", "2.00 %", "17.00 %", "| leased, deny cache", "- async: admitted beyond the limit, %: 2.00, must be ≤ 1.00"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

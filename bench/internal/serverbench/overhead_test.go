@@ -62,7 +62,7 @@ func TestOverheadText(t *testing.T) {
 	if len(text.Bars) != 1 || math.Abs(text.Bars[0].Got-5) > 0.02 {
 		t.Errorf("got %+v, want 5 ms", text.Bars)
 	}
-	for _, want := range []string{"requests a second over 64 connections, half of", "| limited, Redis        |       7.00", " no |"} {
+	for _, want := range []string{"requests a second over 64 connections, half of", "| limited, Redis        |       7.00", "- a limit in Redis: added to the 99th percentile at half load, ms: 5.00, must be ≤ 1.00"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

@@ -93,7 +93,7 @@ func TestRESPText(t *testing.T) {
 		rows = append(rows, r)
 	}
 	text := respText(plan, rows).String()
-	for _, want := range []string{"| RESP, HG.CHECK, pipelined", "6.00 ×", "| RESP, CL.THROTTLE, pipelined: checks a CPU second ÷ gRPC", "no |", "yes |"} {
+	for _, want := range []string{"| RESP, HG.CHECK, pipelined", "6.00 ×", "1 of 3 bars are met", "- RESP, CL.THROTTLE, pipelined: checks a CPU second ÷ gRPC: 2.00, must be ≥ 5.00"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table lacks %q:\n%s", want, text)
 		}
