@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -126,6 +127,12 @@ func do(ctx context.Context, addr, password string, config *tls.Config, args []s
 	}
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
+	// The client logs when nobody listens, which is usual while a server starts.
+	listens, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("servers: %s: %w", args[0], err)
+	}
+	listens.Close()
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, Password: password, TLSConfig: config, Protocol: 2, DisableIdentity: true,
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, ReadTimeout: -1, WriteTimeout: -1,
@@ -139,6 +146,9 @@ func do(ctx context.Context, addr, password string, config *tls.Config, args []s
 	switch {
 	case errors.Is(err, redis.Nil):
 		return nil, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		// The connection has the context's deadline, and may notice it first.
+		err = fmt.Errorf("servers: %s: %w (%w)", args[0], err, context.DeadlineExceeded)
 	case err != nil && ctx.Err() != nil:
 		err = fmt.Errorf("servers: %s: %w (%w)", args[0], err, ctx.Err())
 	case err != nil:
