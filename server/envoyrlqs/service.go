@@ -115,12 +115,12 @@ func (s *Service) StreamRateLimitQuotas(wire grpc.BidiStreamingServer[pb.RateLim
 	ctx, cancel := context.WithCancel(wire.Context())
 	defer cancel()
 	x := &stream{service: s, id: s.name + "." + strconv.FormatInt(s.streams.Add(1), 36), began: time.Now(), held: make(map[string]*held)}
-	reports, failed := make(chan *pb.RateLimitQuotaUsageReports), make(chan error, 1)
+	reports, gone := make(chan *pb.RateLimitQuotaUsageReports), make(chan struct{})
 	go func() { // It ends with the stream, which ends when this method returns.
+		defer close(gone)
 		for {
 			r, err := wire.Recv()
 			if err != nil {
-				failed <- err
 				return
 			}
 			select {
@@ -138,7 +138,7 @@ func (s *Service) StreamRateLimitQuotas(wire grpc.BidiStreamingServer[pb.RateLim
 		select {
 		case <-s.options.Ending:
 			return status.Error(codes.Unavailable, "the service ends")
-		case <-failed:
+		case <-gone:
 			return nil // The Envoy has gone; its share ends by itself.
 		case r := <-reports:
 			answer, err = x.report(ctx, r)

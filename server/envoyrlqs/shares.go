@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/share"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/share"
 )
 
 // tries is how often the division of a limit is changed anew because somebody else has changed it

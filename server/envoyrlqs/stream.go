@@ -19,10 +19,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/share"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/nested"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store/share"
 )
 
 // stream is one Envoy, for one domain. One goroutine uses it.

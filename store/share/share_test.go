@@ -209,7 +209,7 @@ func TestStepBack(t *testing.T) {
 	p.Ask(l, a, start)
 	p.Ask(l, Ask{ID: "b", Demand: 50 * nano, TTL: ttl, Grace: grace}, start-3_600_000_000)
 	for _, h := range p.Holders {
-		if most := int64(start - 3_600_000_000 + (ttl + grace).Microseconds()); h.Until > most {
+		if most := start - 3_600_000_000 + (ttl + grace).Microseconds(); h.Until > most {
 			t.Errorf("the grant of %s ends %d µs too late", h.ID, h.Until-most)
 		}
 	}

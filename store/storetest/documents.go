@@ -133,8 +133,11 @@ func documentsInvalid(t *testing.T, s store.Documents, _ *Clock) {
 		value int
 		ttl   time.Duration
 	}{
-		{strings.Repeat("k", headgate.MaxKey+1), 1, time.Second}, {"a", 0, time.Second}, {"a", store.MaxDocument + 1, time.Second},
-		{"a", 1, 0}, {"a", 1, store.MaxDocumentTTL + 1},
+		{strings.Repeat("k", headgate.MaxKey+1), 1, time.Second},
+		{"a", 0, time.Second},
+		{"a", store.MaxDocument + 1, time.Second},
+		{"a", 1, 0},
+		{"a", 1, store.MaxDocumentTTL + 1},
 	} {
 		_, err := s.WriteDocument(context.Background(), store.Document{Key: c.key}, make([]byte, c.value), c.ttl)
 		if !errors.Is(err, headgate.ErrInvalid) {
