@@ -254,13 +254,13 @@ func TestDefaultForRules(t *testing.T) {
 		"deny":  {http.StatusServiceUnavailable, http.StatusServiceUnavailable, "temporary-reduced-capacity"},
 	} {
 		s := modes[mode]
-		for range 20 {
+		// The breaker opens when requests were refused for a while, so they go on until then.
+		until(t, "the breaker opens", func() bool {
 			if a := s.post(t, "/v1/check", `{"descriptor":{"x":"y"}}`); a.status != want.status || !strings.Contains(a.text, want.text) {
 				t.Errorf("%s: %d %s", mode, a.status, a.text)
 			}
-			time.Sleep(2 * time.Millisecond)
-		}
-		s.await(t, isOpen, 1)
+			return s.metric(t, isOpen) == 1
+		})
 		if a := s.get(t, "/readyz"); a.status != want.ready {
 			t.Errorf("%s: readyz is %d %s", mode, a.status, a.text)
 		}
