@@ -211,6 +211,10 @@ type Ask struct {
 	// Denied says that the holder has denied requests since its last grant, so that a new bucket
 	// would help.
 	Denied bool
+	// Fresh asks for a new bucket or none, also if the present grant could be kept. It is for a holder
+	// that would begin with a full bucket anyway, such as one whose grant may have ended before the
+	// same grant reaches it again.
+	Fresh bool
 	// TTL is how long the holder uses the grant after it has received it. Grace is how long the
 	// grant may take to be received.
 	TTL, Grace time.Duration
@@ -231,7 +235,7 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 		a.Demand = most
 	}
 	h.Demand = max(a.Demand, 1)
-	valid := now < h.Until && h.Burst > 0
+	valid := !a.Fresh && h.Burst > 0 && now < h.Until
 	others, bursts := p.live(now, a.ID)
 	// Some burst is kept back: there must be credit to change a grant when all is granted.
 	free, room := l.Rate-others, l.Burst-bursts

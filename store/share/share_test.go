@@ -34,7 +34,8 @@ type proxy struct {
 	denied   bool
 	passed   int64
 	came     int64
-	silent   bool // it is gone, and does not report
+	answered int64 // when it was last sent an answer; zero for a new stream
+	silent   bool  // it is gone, and does not report
 	lossy    float64
 	lateness int64
 }
@@ -49,7 +50,7 @@ func (x *proxy) pass(now int64, r *rand.Rand) int64 {
 	for len(x.sent) > 0 && x.sent[0].at <= now {
 		g := x.sent[0].Grant
 		x.sent = x.sent[1:]
-		if g.Turn != x.turn {
+		if g.Turn != x.turn || now >= x.ends {
 			x.tokens, x.turn = float64(g.Burst), g.Turn
 		}
 		x.grant, x.ends = g, now+ttl.Microseconds()
@@ -79,6 +80,7 @@ type world struct {
 	proxies []*proxy
 	r       *rand.Rand
 	now     int64
+	streams int
 	level   float64 // the largest of all windows that end now: admitted in it less rate times its length
 }
 
@@ -100,15 +102,24 @@ func (w *world) run(seconds int) {
 }
 
 func (w *world) report(x *proxy) {
+	if w.r.Float64() < x.lossy/2 {
+		return // It is late by a turn.
+	}
 	p, err := Read(w.state)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	g := p.Ask(w.limit, Ask{ID: x.id, Demand: int64(x.asked / 5 * 1e9), Denied: x.denied, TTL: ttl, Grace: grace}, w.now)
+	fresh := w.now-x.answered >= (ttl - grace).Microseconds()
+	g := p.Ask(w.limit, Ask{ID: x.id, Demand: int64(x.asked / 5 * 1e9), Denied: x.denied, Fresh: fresh, TTL: ttl, Grace: grace}, w.now)
 	w.state = p.Bytes()
 	x.asked, x.denied = 0, false
-	if w.r.Float64() >= x.lossy && g.Until == w.now+(ttl+grace).Microseconds() {
-		x.sent = append(x.sent, sent{w.now + w.r.Int64N(x.lateness+1), g})
+	switch {
+	case w.r.Float64() < x.lossy:
+		// Its stream has ended, and it opens another one. It goes on with what it has.
+		w.streams++
+		x.id, x.answered = fmt.Sprint(x.id, "/", w.streams), 0
+	case g.Until == w.now+(ttl+grace).Microseconds():
+		x.sent, x.answered = append(x.sent, sent{w.now + w.r.Int64N(x.lateness+1), g}), w.now
 	}
 }
 
