@@ -21,9 +21,10 @@ const (
 
 // documents are the documents of all keys.
 type documents struct {
-	mu    sync.Mutex // guards the other fields
+	most  int64      // bytes that documents may take
+	mu    sync.Mutex // guards the fields below
 	kept  map[string]kept
-	bytes int64
+	bytes int64 // that they take, about
 	// sweepAt is the number of documents above which ended ones are dropped.
 	sweepAt int
 }
@@ -76,33 +77,28 @@ func (s *Store) WriteDocument(ctx context.Context, read store.Document, value []
 		d.kept = make(map[string]kept)
 	}
 	next := kept{store.NewDocument(value), now + ttl.Microseconds()}
-	d.drop(read.Key)
-	if len(d.kept) > d.sweepAt {
+	more := next.size(read.Key)
+	if len(d.kept) > d.sweepAt || d.bytes+more > d.most {
 		d.sweep(now)
 	}
-	if most := s.permits.most * permitShare / documentShare; d.bytes+next.size(read.Key) > most {
-		d.sweep(now)
-		if d.bytes+next.size(read.Key) > most {
-			return false, fmt.Errorf("%w: memory: the documents take %d bytes, which is all that they may", headgate.ErrUnavailable, d.bytes)
-		}
+	// The document that is replaced stays if there is no room for the other one.
+	if before, there := d.kept[read.Key]; there {
+		more -= before.size(read.Key)
+	}
+	if d.bytes+more > d.most {
+		return false, fmt.Errorf("%w: memory: the documents take %d bytes, and may take %d", headgate.ErrUnavailable, d.bytes, d.most)
 	}
 	d.kept[read.Key] = next
-	d.bytes += next.size(read.Key)
+	d.bytes += more
 	return true, nil
-}
-
-func (d *documents) drop(key string) {
-	if k, there := d.kept[key]; there {
-		d.bytes -= k.size(key)
-		delete(d.kept, key)
-	}
 }
 
 // sweep drops what has ended. It runs when the number of documents has doubled.
 func (d *documents) sweep(now int64) {
 	for key, k := range d.kept {
 		if k.until <= now {
-			d.drop(key)
+			d.bytes -= k.size(key)
+			delete(d.kept, key)
 		}
 	}
 	d.sweepAt = max(2*len(d.kept), 64)

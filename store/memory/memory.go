@@ -79,7 +79,7 @@ func New(options ...Option) *Store {
 		s.shards[i].show()
 	}
 	s.ledger.init(set.maxBytes)
-	s.permits.most = set.maxBytes / permitShare
+	s.permits.most, s.documents.most = set.maxBytes/permitShare, set.maxBytes/documentShare
 	return s
 }
 
