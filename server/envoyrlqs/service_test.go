@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +22,9 @@ import (
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrlqs"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/share"
 )
 
 // rules are a rule by tenant, one that cannot be divided, one that costs much, and a deny list.
@@ -30,6 +34,7 @@ func rules(t *testing.T) *policy.Set {
 		{Match: []policy.Condition{policy.Present("tenant")}, Per: []policy.Part{{Entry: "tenant"}}, Limits: headgate.MustRule("tenant", headgate.PerSecond(100))},
 		{Match: []policy.Condition{policy.Present("login")}, Limits: headgate.MustRule("login", headgate.PerSecond(3), headgate.Blocking(3, time.Minute, time.Minute, time.Hour))},
 		{Match: []policy.Condition{policy.Present("report")}, Limits: headgate.MustRule("report", headgate.PerSecond(100)), Cost: 10},
+		{Match: []policy.Condition{policy.Present("both")}, Limits: headgate.MustRule("both", headgate.PerSecond(100), headgate.PerMinute(1200))},
 		{Match: []policy.Condition{policy.Present("trial")}, Limits: headgate.MustRule("trial", headgate.PerSecond(1)), Mode: policy.ModeShadow},
 	}, policy.Denied(policy.ListEntry{Name: "banned", Match: []policy.Condition{policy.Equal("tenant", "bad")}}))
 	if err != nil {
@@ -41,8 +46,14 @@ func rules(t *testing.T) *policy.Set {
 // serve starts a service on a clock, and returns what opens streams to it.
 func serve(t *testing.T, now func() int64, current func() decide.Policy) func(t *testing.T) *envoy {
 	t.Helper()
+	return serveFrom(t, memory.New(memory.Clock(now)), current)
+}
+
+// serveFrom is serve with the documents of a store.
+func serveFrom(t *testing.T, documents store.Documents, current func() decide.Policy) func(t *testing.T) *envoy {
+	t.Helper()
 	ending := make(chan struct{})
-	service := envoyrlqs.New(envoyrlqs.Options{Rules: current, Documents: memory.New(memory.Clock(now)), Ending: ending})
+	service := envoyrlqs.New(envoyrlqs.Options{Rules: current, Documents: documents, Ending: ending})
 	server := grpc.NewServer()
 	service.Register(server)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,5 +225,67 @@ func TestNewPolicy(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Error("the Envoy was not told of the new policy")
+	}
+}
+
+// recorded is documents that remember their keys.
+type recorded struct {
+	store.Documents
+	mu   sync.Mutex // guards keys
+	keys map[string]bool
+}
+
+func (r *recorded) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	r.mu.Lock()
+	r.keys[read.Key] = true
+	r.mu.Unlock()
+	return r.Documents.WriteDocument(ctx, read, value, ttl)
+}
+
+// turns is how many buckets have been paid for under each limit.
+func (r *recorded) turns(t *testing.T) (all []int64) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.keys {
+		d, err := r.ReadDocument(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := share.Read(d.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p.Holders[0].Turn)
+	}
+	return all
+}
+
+// TestSeveralLimits: a token bucket that has changed begins full, so it is paid for under all limits
+// of its rule, whichever of them has changed.
+func TestSeveralLimits(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1_700_000_000_000_000)
+	documents := &recorded{Documents: memory.New(memory.Clock(now.Load)), keys: make(map[string]bool)}
+	e := serveFrom(t, documents, fixed(rules(t)))(t)
+	e.report(t, usage(1, 0, 0, "both=x"))
+	e.told(t)
+	var turns []int64
+	for _, requests := range []uint64{100, 100, 100, 20, 20, 300, 300, 5, 5, 5, 5} {
+		now.Add(5_000_000)
+		e.report(t, usage(requests, 0, 5, "both=x"))
+		e.told(t)
+		// On a slow machine the service may be about to change both once more.
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if turns = documents.turns(t); len(turns) == 2 && turns[0] == turns[1] {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("under the two limits %v token buckets were paid for", turns)
+			}
+		}
+	}
+	if turns[0] < 3 {
+		t.Errorf("only %d token buckets were paid for", turns[0])
 	}
 }

@@ -21,6 +21,7 @@ type divided struct {
 	document string
 	limit    share.Limit
 	cost     int64
+	turn     int64 // of the grant that the Envoy was told last
 }
 
 // granted is a grant in requests, and how long it counts from now on.

@@ -40,13 +40,15 @@ type held struct {
 	// holder names what this Envoy has of the bucket's limits. Two buckets may have the same limit.
 	holder string
 	// rules are the rules that divided was made by.
-	rules    *policy.Set
-	divided  []divided
-	blanket  Kind  // Share if there is something to divide
-	why      error // of Undivided
-	demand   int64 // as share.Ask has it
-	wants    bool  // there may be more for it soon
-	answered bool
+	rules   *policy.Set
+	divided []divided
+	blanket Kind  // Share if there is something to divide
+	why     error // of Undivided
+	demand  int64 // as share.Ask has it
+	wants   bool  // there may be more for it soon
+	// ends is when what the Envoy was told last may end there; zero if it was told nothing by the
+	// rules in force.
+	ends time.Time
 }
 
 // report answers a report.
@@ -116,36 +118,70 @@ func (x *stream) ask(ctx context.Context, h *held, denied bool) []*pb.RateLimitQ
 	case DenyAll:
 		return x.blanket(h, DenyAll, typepb.RateLimitStrategy_DENY_ALL)
 	}
+	grants, err := x.grants(ctx, h, denied)
+	if err != nil {
+		s.fail(ctx, Failed, err)
+		h.wants = true
+		return nil
+	}
 	// An Envoy has one token bucket. With the smallest rate and burst, it keeps to all limits.
 	rate, burst, ttl, turn := int64(math.MaxInt64), int64(math.MaxUint32), TTL, int64(0)
-	h.wants = false
-	for i := range h.divided {
-		g, more, err := s.shares.ask(ctx, &h.divided[i], share.Ask{ID: h.holder, Demand: h.demand, Denied: denied, TTL: TTL, Grace: Grace})
-		if err != nil {
-			s.fail(ctx, Failed, err)
-			h.wants = true
-			return nil
-		}
-		h.wants = h.wants || more
+	for _, g := range grants {
 		rate, burst, turn = min(rate, g.Rate), min(burst, g.Burst), turn+g.Turn
 		ttl = min(ttl, g.left-Grace)
 	}
+	some := rate > 0 && burst > 0
 	switch {
 	case ttl <= 0:
 		return nil // What it has ends soon, and is not renewed.
-	case rate > 0 && burst > 0:
-		h.answered = true
-		s.options.Assigned(Share)
-		return action(h, ttl, &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: tokenBucket(rate, burst, turn)}})
-	case !h.answered && time.Since(x.began) < TTL:
+	case !some && h.ends.IsZero() && time.Since(x.began) < TTL:
 		// An Envoy that has just connected again may have an assignment that still holds.
 		return nil
+	}
+	for i := range grants {
+		h.divided[i].turn = grants[i].Turn
+	}
+	if some {
+		h.ends = time.Now().Add(ttl)
+		s.options.Assigned(Share)
+		return action(h, ttl, &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: tokenBucket(rate, burst, turn)}})
 	}
 	return x.blanket(h, DenyAll, typepb.RateLimitStrategy_DENY_ALL)
 }
 
+// grants asks for the bucket's share of each of its limits. A token bucket that differs from the one
+// that the Envoy has begins full, whichever limit it is that has changed. So its burst is paid for
+// under all of them, or under none.
+func (x *stream) grants(ctx context.Context, h *held, denied bool) (all []granted, err error) {
+	a := share.Ask{ID: h.holder, Demand: h.demand, Denied: denied, TTL: TTL, Grace: Grace}
+	a.Fresh = time.Until(h.ends) <= Grace
+	ask := func(i int) (g granted, err error) {
+		g, more, err := x.service.shares.ask(ctx, &h.divided[i], a)
+		h.wants = h.wants || more
+		return g, err
+	}
+	h.wants = false
+	all = make([]granted, len(h.divided))
+	changed := false
+	for i := range all {
+		if all[i], err = ask(i); err != nil {
+			return nil, err
+		}
+		changed = changed || all[i].Turn != h.divided[i].turn
+	}
+	a.Fresh = true
+	for i := range all {
+		if changed && all[i].Turn == h.divided[i].turn {
+			if all[i], err = ask(i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
 func (x *stream) blanket(h *held, kind Kind, rule typepb.RateLimitStrategy_BlanketRule) []*pb.RateLimitQuotaResponse_BucketAction {
-	h.answered = true
+	h.ends = time.Now().Add(TTL)
 	x.service.options.Assigned(kind)
 	return action(h, TTL, &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}})
 }
@@ -178,9 +214,20 @@ func tokenBucket(rate, burst, turn int64) *typepb.TokenBucket {
 	}
 }
 
-// resolve finds what binds the bucket by the rules in force.
+// resolve finds what binds the bucket by the rules in force. If it is what bound it before, the Envoy
+// goes on with what it has.
 func (h *held) resolve(rules decide.Policy, domain string) {
-	*h = held{id: h.id, holder: h.holder, rules: rules.Set, demand: h.demand, answered: h.answered}
+	before := *h
+	*h = held{id: h.id, holder: h.holder, rules: rules.Set, demand: h.demand}
+	defer func() {
+		same := func(a, b divided) bool { return a.document == b.document && a.cost == b.cost }
+		if h.blanket == before.blanket && slices.EqualFunc(h.divided, before.divided, same) {
+			h.ends = before.ends
+			for i := range h.divided {
+				h.divided[i].turn = before.divided[i].turn
+			}
+		}
+	}()
 	entries := make(policy.Descriptor, 0, len(h.id.GetBucket()))
 	for _, name := range slices.Sorted(maps.Keys(h.id.GetBucket())) {
 		entries = append(entries, policy.Entry{Name: name, Value: h.id.GetBucket()[name]})
