@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -91,6 +90,5 @@ func DocumentsOf(s headgate.Store) (Documents, error) {
 	if d, ok := s.(Documents); ok {
 		return d, nil
 	}
-	name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
-	return nil, headgate.Invalid("store", "", "%s keeps no documents that processes share; the stores in memory, in Redis or Valkey, and in PostgreSQL do", name)
+	return nil, keepsNo(s, "documents")
 }

@@ -302,7 +302,12 @@ func PermitsOf(s headgate.Store) (Permits, error) {
 	if p, ok := s.(Permits); ok {
 		return p, nil
 	}
+	return nil, keepsNo(s, "permits")
+}
+
+// keepsNo is the error for a store that does not keep what is named.
+func keepsNo(s headgate.Store, what string) error {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
-	return nil, headgate.Invalid("store", "",
-		"%s keeps no permits that processes share; the stores in memory, in Redis or Valkey, and in PostgreSQL do", name)
+	return headgate.Invalid("store", "",
+		"%s keeps no %s that processes share; the stores in memory, in Redis or Valkey, and in PostgreSQL do", name, what)
 }

@@ -3,14 +3,9 @@ package redis
 import (
 	"context"
 	_ "embed"
-	"strconv"
 	"time"
 
-	"github.com/redis/rueidis"
-
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
 //go:embed lua/document.lua
@@ -18,26 +13,25 @@ var documentLua string
 
 var _ store.Documents = (*Store)(nil)
 
+const documentKind = " document "
+
 // ReadDocument implements [store.Documents]. With Sentinels or on a Cluster, a failover can lose
 // what was written shortly before.
 func (s *Store) ReadDocument(ctx context.Context, key string) (store.Document, error) {
-	now := ""
-	if s.clock != nil {
-		now = string(appendInt(nil, s.clock()))
-	}
-	m, err := s.document(ctx, "read a document", key, now)
+	const doing = "read a document"
+	got, err := s.beside(ctx, doing, s.scripts.documents, documentKind, key, []string{s.testTime()})
 	if err != nil {
 		return store.Document{}, err
 	}
-	text, err := m.ToString()
-	if err != nil || len(text) < 7 {
-		return store.Document{}, unavailable("read a document", errShortAnswer)
+	text, err := got.ToString()
+	if err != nil {
+		return store.Document{}, unavailable(doing, err)
 	}
-	at := int64(0)
-	for i := range 7 {
-		at = at<<8 | int64(text[i])
+	answer, err := parseAnswers(text)
+	if err != nil {
+		return store.Document{}, unavailable(doing, err)
 	}
-	return store.ParseDocument(key, []byte(text[7:]), headgate.Instant(at))
+	return store.ParseDocument(key, []byte(answer.text), answer.now)
 }
 
 // WriteDocument implements [store.Documents].
@@ -46,35 +40,15 @@ func (s *Store) WriteDocument(ctx context.Context, read store.Document, value []
 		return false, err
 	}
 	millis := (ttl + time.Millisecond - 1) / time.Millisecond
-	m, err := s.document(ctx, "write a document", read.Key, "", read.Version, string(store.NewDocument(value)), strconv.FormatInt(int64(millis), 10))
+	const doing = "write a document"
+	args := []string{"", read.Version, string(store.NewDocument(value)), string(appendInt(nil, int64(millis)))}
+	got, err := s.beside(ctx, doing, s.scripts.documents, documentKind, read.Key, args)
 	if err != nil {
 		return false, err
 	}
-	written, err := m.AsInt64()
+	written, err := got.AsInt64()
 	if err != nil {
-		return false, unavailable("write a document", err)
+		return false, unavailable(doing, err)
 	}
 	return written == 1, nil
-}
-
-// document makes a call of document.lua. It does not wait behind decisions.
-func (s *Store) document(ctx context.Context, doing, key string, args ...string) (rueidis.RedisMessage, error) {
-	ctx, cancel, err := s.deadlines.Limit(ctx)
-	if err != nil {
-		return rueidis.RedisMessage{}, unavailable(doing, err)
-	}
-	defer cancel()
-	// No rule's name begins with a space.
-	name := string(appendEscaped(append([]byte(s.prefix), " document "...), key))
-	began := time.Now()
-	got, err := guard.Call(ctx, s.guard(name), func() (rueidis.RedisMessage, error) {
-		return s.scripts.documents.Exec(ctx, s.client, []string{name}, args).ToMessage()
-	})
-	if s.observing.tell != nil {
-		s.observe(slotOf(name), doing, began, err)
-	}
-	if err != nil {
-		return got, unavailable(doing, err)
-	}
-	return got, nil
 }

@@ -478,12 +478,8 @@ type noted struct {
 
 // readNote reads and parses the note. The error is ErrNoReservation if there is no note.
 func (s *Store) readNote(ctx context.Context, key string) (n noted, err error) {
-	now := ""
-	if s.clock != nil {
-		now = strconv.FormatInt(s.clock(), 10)
-	}
 	text, err := guard.Do(ctx, s.guard(key), func() (string, error) {
-		return s.scripts.recall.Exec(ctx, s.client, []string{key}, []string{now}).ToString()
+		return s.scripts.recall.Exec(ctx, s.client, []string{key}, []string{s.testTime()}).ToString()
 	})
 	switch {
 	case err != nil:

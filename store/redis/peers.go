@@ -114,12 +114,8 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 		return 0, 0, unavailable("members", err)
 	}
 	defer cancel()
-	now := ""
-	if s.clock != nil {
-		now = string(appendInt(nil, s.clock()))
-	}
 	// Nodes ask only every few seconds, so keeping the script on the server would gain nothing.
-	script, args := rueidis.NewLuaScript(membersLua), []string{node, string(appendInt(nil, ttl.Microseconds())), now}
+	script, args := rueidis.NewLuaScript(membersLua), []string{node, string(appendInt(nil, ttl.Microseconds())), s.testTime()}
 	key := s.prefix + " members"
 	got, err := guard.Do(ctx, s.guard(key), func() ([]int64, error) {
 		return script.Exec(ctx, s.client, []string{key}, args).AsIntSlice()

@@ -128,33 +128,50 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 
 // permit makes a call of permits.lua. It does not wait behind decisions about rates.
 func (s *Store) permit(ctx context.Context, doing, op, key, holder string, numbers ...int64) (*permitReply, error) {
-	ctx, cancel, err := s.deadlines.Limit(ctx)
-	if err != nil {
-		return nil, unavailable(doing, err)
-	}
-	defer cancel()
-	// No rule's name begins with a space.
-	name := string(appendEscaped(append([]byte(s.prefix), " permit "...), key))
-	now := ""
-	if s.clock != nil {
-		now = string(appendInt(nil, s.clock()))
-	}
 	args := make([]string, 0, 3+len(numbers))
-	args = append(args, op, now, holder)
+	args = append(args, op, s.testTime(), holder)
 	for _, n := range numbers {
 		args = append(args, string(appendInt(nil, n)))
 	}
+	got, err := s.beside(ctx, doing, s.scripts.permits, " permit ", key, args)
+	if err != nil {
+		return nil, err
+	}
+	left, err := got.ToArray()
+	if err != nil {
+		return nil, unavailable(doing, err)
+	}
+	return &permitReply{left: left}, nil
+}
+
+// testTime is the clock that tests have set, as scripts read it; empty if there is none.
+func (s *Store) testTime() string {
+	if s.clock == nil {
+		return ""
+	}
+	return string(appendInt(nil, s.clock()))
+}
+
+// beside runs a script for one key that is no counter. It does not wait behind decisions. kind
+// begins the key's name: with a space, as no rule's name does.
+func (s *Store) beside(ctx context.Context, doing string, script *rueidis.Lua, kind, key string, args []string) (rueidis.RedisMessage, error) {
+	ctx, cancel, err := s.deadlines.Limit(ctx)
+	if err != nil {
+		return rueidis.RedisMessage{}, unavailable(doing, err)
+	}
+	defer cancel()
+	name := string(appendEscaped(append([]byte(s.prefix), kind...), key))
 	began := time.Now()
-	got, err := guard.Call(ctx, s.guard(name), func() ([]rueidis.RedisMessage, error) {
-		return s.scripts.permits.Exec(ctx, s.client, []string{name}, args).ToArray()
+	got, err := guard.Call(ctx, s.guard(name), func() (rueidis.RedisMessage, error) {
+		return script.Exec(ctx, s.client, []string{name}, args).ToMessage()
 	})
 	if s.observing.tell != nil {
 		s.observe(slotOf(name), doing, began, err)
 	}
 	if err != nil {
-		return nil, unavailable(doing, err)
+		return got, unavailable(doing, err)
 	}
-	return &permitReply{left: got}, nil
+	return got, nil
 }
 
 // permitReply reads the numbers and texts of an answer. After an error it returns zeros.
