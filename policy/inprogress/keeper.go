@@ -78,13 +78,14 @@ func (k *Keeper) Use(set *policy.Set) error {
 	rules := set.Rules()
 	next := maps.Clone(*k.kept.Load())
 	// A rule that is no longer in the policy is forgotten when nothing is in progress under it.
+	var forgotten []*kept
 	maps.DeleteFunc(next, func(name string, one *kept) bool {
 		r := set.Rule(name)
-		idle := (r == nil || r.InProgress == nil) && one.gate.Keys() == 0 && (one.all == nil || one.all.Stats().Keys == 0)
-		if idle {
-			k.retire(one.all)
+		forget := (r == nil || r.InProgress == nil) && one.idle()
+		if forget {
+			forgotten = append(forgotten, one)
 		}
-		return idle
+		return forget
 	})
 	for i := range rules {
 		if rules[i].InProgress == nil {
@@ -97,7 +98,23 @@ func (k *Keeper) Use(set *policy.Set) error {
 		next[one.name] = one
 	}
 	k.kept.Store(&next)
+	// A request may have found a rule before it was forgotten, and enter now. It then looks whether
+	// the rule is still there, and this looks whether anybody has entered: one of them sees the other.
+	for _, one := range forgotten {
+		if one.idle() {
+			k.retire(one.all)
+			continue
+		}
+		back := maps.Clone(*k.kept.Load())
+		back[one.name] = one
+		k.kept.Store(&back)
+	}
 	return nil
+}
+
+// idle reports whether nothing is in progress under the rule, and nobody waits.
+func (one *kept) idle() bool {
+	return one.gate.Keys() == 0 && (one.all == nil || one.all.Stats().Keys == 0)
 }
 
 // Check returns the error that Use would return, and changes nothing.
@@ -203,10 +220,25 @@ func (k *Keeper) enterAll(ctx context.Context, bounds []policy.Bound, dst []flow
 }
 
 func (k *Keeper) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Permit, error) {
-	one, err := k.find(b.Rule)
-	if err != nil {
-		return flow.Permit{}, err
+	for {
+		one, err := k.find(b.Rule)
+		if err != nil {
+			return flow.Permit{}, err
+		}
+		permit, err := one.enter(ctx, b, wait)
+		if err != nil || !permit.Held() {
+			return permit, err
+		}
+		if now := (*k.kept.Load())[one.name]; now != nil && now.gate == one.gate {
+			return permit, nil
+		}
+		// The rule was forgotten meanwhile; see Use.
+		permit.Done(flow.Unused)
 	}
+}
+
+// enter takes the permits of one bound. The permit is not held if the request needs none.
+func (one *kept) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Permit, error) {
 	r := flow.Request{Key: b.Key, Cost: b.Units}
 	if one.all != nil || !b.Fixed() {
 		r.Limit = b.Limit

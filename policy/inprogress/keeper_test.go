@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -514,4 +515,45 @@ func TestEnterAllocates(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// TestForgottenWhileEntered: a rule leaves the policy and comes back while requests enter under it.
+// One that has found the rule before it was forgotten still counts.
+func TestForgottenWhileEntered(t *testing.T) {
+	t.Parallel()
+	with, without := newSet(t, byUser("each", 1)), newSet(t, forAll("all", 7))
+	k := newKeeper(t, with)
+	bounds := boundsOf(t, with, "ada")
+	var busy atomic.Int64
+	var over sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 4 {
+		over.Go(func() {
+			for ctx.Err() == nil {
+				held, err := k.TryEnter(ctx, bounds, nil)
+				if err != nil {
+					continue
+				}
+				if n := busy.Add(1); n > 1 {
+					t.Errorf("%d are in progress, want 1 at most", n)
+					cancel()
+				}
+				runtime.Gosched()
+				busy.Add(-1)
+				Leave(held, flow.Success)
+			}
+		})
+	}
+	for range 5_000 {
+		if ctx.Err() != nil {
+			break
+		}
+		for _, set := range []*policy.Set{without, with} {
+			if err := k.Use(set); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cancel()
+	over.Wait()
 }
