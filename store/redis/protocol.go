@@ -28,8 +28,10 @@ var (
 	sharedLua string
 	//go:embed lua/checks.lua
 	checksLua string
-	//go:embed lua/buckets.lua
-	bucketsLua string
+	//go:embed lua/plain.lua
+	plainLua string
+	//go:embed lua/advance.lua
+	advanceLua string
 	//go:embed lua/windows.lua
 	windowsLua string
 	//go:embed lua/take.lua
@@ -42,10 +44,11 @@ var (
 
 // takeScript returns take.lua with the parts that it names.
 func takeScript() string {
-	return strings.NewReplacer(
+	script := strings.NewReplacer(
 		"--{checks.lua}", arithmeticLua+logLua+sharedLua+checksLua,
-		"--{buckets.lua}", bucketsLua, "--{windows.lua}", windowsLua,
+		"--{plain.lua}", plainLua, "--{windows.lua}", windowsLua,
 	).Replace(takeLua)
+	return strings.ReplaceAll(script, "--{advance.lua}", advanceLua)
 }
 
 // The kinds of limits that the scripts tell apart.
@@ -221,31 +224,29 @@ func (q *request) set(prefix string, mode byte, checks []headgate.Check, near he
 	q.text = b
 }
 
-// workOf estimates the work for a request. The unit is the work for a single bucket, of 26,000
-// instructions in a shared call; a fixed window takes 5 times as many, two buckets in two checks 7
-// times, and five in five checks 15 times.
+// workOf estimates the work for a request. The unit is the work for a single limit, of 26,000
+// instructions in a shared call. What checks.lua decides takes several times as many.
 func workOf(mode byte, checks []headgate.Check) int {
-	work := 2
+	limits, sliding, simple := 0, 0, mode != modeOnce
 	for i := range checks {
-		work += 2 + len(checks[i].Rule.Limits())
-	}
-	if mode != modeTake || len(checks) > 1 {
-		return work
-	}
-	limits := checks[0].Rule.Limits()
-	of := limits[0].Algorithm
-	for i := range limits {
-		if limits[i].Algorithm != of {
-			return work
+		own := checks[i].Rule.Limits()
+		limits += len(own)
+		for j := range own {
+			switch own[j].Algorithm {
+			case headgate.SlidingWindow:
+				sliding++
+			case headgate.Penalty:
+				simple = false
+			}
 		}
 	}
-	switch of {
-	case headgate.TokenBucket, headgate.LeakyBucket:
-		return 1 + len(limits)/2
-	case headgate.SlidingWindow:
-		return 2 + len(limits)/2
+	switch {
+	case simple && sliding == 0:
+		return len(checks) + (limits-len(checks)+1)/2
+	case simple && sliding == limits && len(checks) == 1 && mode == modeTake:
+		return 2 + limits/2
 	}
-	return work
+	return 2 + 2*len(checks) + limits
 }
 
 // arguments returns the keys and the arguments of take.lua. All of them are parts of one string.

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -227,5 +228,56 @@ func TestFloodOfHangingServer(t *testing.T) {
 		stores.Ended(t, "calls end by their deadlines", stores.Waited(&all))
 		s.Resume()
 		stores.Recovers(t, limiter)
+	})
+}
+
+// TestPlainLimits: limits of every kind and size but sliding windows and penalties, alone or several
+// in one request, are decided by the short way of the script: it reads a counter whole, and only
+// once.
+func TestPlainLimits(t *testing.T) {
+	limits := []headgate.Limit{
+		headgate.PerMinute(100),
+		headgate.Per(90_000, time.Minute), // no room for a mark: see algorithm/marks.go
+		headgate.Per(headgate.MaxCount-63, 30*24*time.Hour).WithBurst(1000),
+		{Algorithm: headgate.LeakyBucket, Count: 10_000_000, Period: time.Second},
+		{Algorithm: headgate.FixedWindow, Count: 100, Period: time.Minute},
+		{Algorithm: headgate.FixedWindow, Count: 100, Period: time.Minute, Align: headgate.AlignFirst},
+		{Algorithm: headgate.FixedWindow, Count: 100, Align: headgate.AlignMonth},
+		{Algorithm: headgate.SlidingCounter, Count: 100, Period: time.Hour},
+	}
+	rules := []*headgate.Rule{headgate.MustRule("all", limits...)}
+	for i, l := range limits {
+		rules = append(rules, headgate.MustRule(fmt.Sprintf("r%d", i), l))
+	}
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		store := stores.Open(t, dial(t, s), nil)
+		take := func(op headgate.Op, rules ...*headgate.Rule) {
+			t.Helper()
+			checks := make([]headgate.Check, len(rules))
+			for i, r := range rules {
+				checks[i] = headgate.Check{Rule: r, Key: "k", Cost: 1}
+			}
+			for _, command := range [][]string{{"GET", "x"}, {"GETRANGE", "x", "0", "1"}} { // so that they are counted
+				if _, err := s.Do(t.Context(), command...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			short, long := calls(t, s, "get"), calls(t, s, "getrange")
+			for range 3 {
+				ds, err := store.Take(t.Context(), op, checks, nil)
+				if err != nil || !headgate.NewVerdict(ds).Allowed {
+					t.Fatalf("%s of %v: %v, %v; want it admitted", op, rules, ds, err)
+				}
+			}
+			short, long = calls(t, s, "get")-short, calls(t, s, "getrange")-long
+			if short != 3*len(rules) || long != 0 {
+				t.Errorf("3 times %s of %v read %d counters the short way and %d the long way, want %d and 0", op, rules, short, long, 3*len(rules))
+			}
+		}
+		for _, r := range rules {
+			take(headgate.OpTake, r)
+			take(headgate.OpPeek, r)
+		}
+		take(headgate.OpTake, rules...)
 	})
 }

@@ -4,16 +4,18 @@
 -- under shorter lists I4, its largest count I4, 6 B, when it ends I7, 0 I5, and from byte 38 on the
 -- time of each unit I6. It is the body of a function in take.lua, of
 --
---   key      the log
---   from     where its specification stands in what is asked
---   windows  how many windows there are
---   cost     the cost, 1 to 8
+--   first   where its key is in KEYS
+--   from    where it stands in what is asked
+--   checks, mode  1 and 1
 --   asked, now, spare  as there
+--
+-- Its cost is 1 to 8.
 --
 -- It returns a status and the facts of each window, or nothing if it is not the plain case.
 -- checks.lua would cost the server two and a half times the instructions.
 local call, unpack, pack, floor, ceil = redis.call, struct.unpack, struct.pack, math.floor, math.ceil
 local low48 = now % 281474976710656
+local key, cost, windows = KEYS[first], unpack('>xI4B', asked, from)
 -- The head has the first 40 entries, which the longest window begins in unless
 -- the log has been idle; the tail has the last 40, which short windows do.
 local head = call('GETRANGE', key, '0', '276')
@@ -43,7 +45,7 @@ end
 local left = stop - now
 if left <= 0 then n = 0 end -- the log remembers nothing any more
 local admitted, live, facts, longest, largest = true, n + 1, '', 0, 0
-for at = from + 2, from + 11 * windows, 11 do
+for at = from + 7, from + 5 + 11 * windows, 11 do
   local count, period = unpack('>I4I7', asked, at)
   if period > longest then longest = period end
   -- Where the log has to look back further than it did, more is to be done.
