@@ -227,7 +227,7 @@ func (q *request) set(prefix string, mode byte, checks []headgate.Check, near he
 // workOf estimates the work for a request. The unit is the work for a single limit, of 26,000
 // instructions in a shared call. What checks.lua decides takes several times as many.
 func workOf(mode byte, checks []headgate.Check) int {
-	limits, sliding, simple := 0, 0, mode != modeOnce
+	limits, sliding, simple := 0, 0, true
 	for i := range checks {
 		own := checks[i].Rule.Limits()
 		limits += len(own)
@@ -243,7 +243,7 @@ func workOf(mode byte, checks []headgate.Check) int {
 	switch {
 	case simple && sliding == 0:
 		return len(checks) + (limits-len(checks)+1)/2
-	case simple && sliding == limits && len(checks) == 1 && mode == modeTake:
+	case sliding == limits && len(checks) == 1 && mode == modeTake:
 		return 2 + limits/2
 	}
 	return 2 + 2*len(checks) + limits

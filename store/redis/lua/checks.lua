@@ -4,12 +4,11 @@
 --   first   where the keys of the checks begin in KEYS
 --   from    where they stand in what is asked
 --   checks  how many there are
---   mode    0 to peek, 1 to take, 2 to take a request that has an id
+--   mode    0 to peek, else to take
 --   asked, now, spare  as there
 --
 -- It returns the status, and for each check the slots that were read (15 bytes for each) and the facts
--- of its windows (I4 units in use, I6 age of the blocking unit, I6 age of the newest); and the time
--- of the answer.
+-- of its windows (I4 units in use, I6 age of the blocking unit, I6 age of the newest).
 --
 -- A value is: the number of slots B, their names 8 bytes each, their states
 -- (stamp I7, used I4, extra I4), then perhaps a log. A log is: entry size B, when
@@ -21,16 +20,6 @@
 -- keep such slots until then.
 local call, unpack, pack, sub, floor, ceil = redis.call, struct.unpack, struct.pack, string.sub, math.floor, math.ceil
 local take, admitted, reply, plans = mode > 0, true, {}, {}
-local noteKey, prints, chosen = KEYS[checks + 1], ARGV[3], ARGV[6] == '1'
-if mode == 2 then
-  local note = call('GET', noteKey)
-  if note and now < unpack('>I7', note, 33) then
-    if sub(note, 2, 17) ~= sub(prints, 1, 16) then return 5, '', now end
-    if now >= unpack('>I7', note, 26) then return 8, '', now end
-    if sub(note, 18, 25) ~= sub(prints, 17) then return 6 + string.byte(note, 60), '', now end
-    return string.byte(note, 60), sub(note, 68, 59 + unpack('>I4', note, 56)), (unpack('>I7', note, 61))
-  end
-end
 local nowlow = now % 281474976710656
 for i = 1, checks do
   local key = KEYS[first + i - 1]
@@ -144,7 +133,7 @@ for i = 1, checks do
       if kind == 2 then
         stop = now - now % period + period
       elseif kind == 4 then
-        if now < den or now >= period then return 2, '', now end
+        if now < den or now >= period then return 2, '' end
         stop, length = period, num * 1000000
       end
       if now >= stamp then
@@ -229,13 +218,4 @@ for i = 1, #plans do
     end
   end
 end
-local answer = table.concat(reply)
-if mode == 2 and (admitted or chosen) then
-  local expires = now + ARGV[4]
-  local forgotten = expires
-  if admitted then forgotten = expires + ARGV[5] end
-  call('SET', noteKey, 'o' .. prints .. pack('>I7I7', expires, forgotten) .. (chosen and '\0' or '\1') .. string.rep('\0', 15)
-    .. pack('>I4BI7', 8 + #answer, admitted and 1 or 0, now) .. answer .. '\0\0\0\0' .. ARGV[7],
-    'PX', ceil((forgotten - now) / 1000) + ARGV[8] + spare)
-end
-return admitted and 1 or 0, answer, now
+return admitted and 1 or 0, table.concat(reply)

@@ -5,7 +5,7 @@
 --   first   where the keys of the checks begin in KEYS
 --   from    where they stand in what is asked
 --   checks  how many there are
---   mode    0 to peek, 1 to take
+--   mode    0 to peek, else to take
 --   asked, now, spare  as there
 --
 -- It returns a status and the states that were read, or nothing if it is not as simple. checks.lua
@@ -57,7 +57,7 @@ for i = 1, checks do
   end
   reply[i], from = read, pos
 end
-if admitted == 1 and mode == 1 then
+if admitted == 1 and mode > 0 then
   for i = 1, checks do
     -- A number that the server writes out costs it more.
     if values[i] then

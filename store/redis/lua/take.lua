@@ -69,6 +69,24 @@ repeat
     if n == 0 and at <= #asked then many, call, answers = true, redis.pcall, {} end
   end
   local head, body
+  if mode == 2 then
+    local note, prints = call('GET', keys[checks + 1]), ARGV[3]
+    if note and now < decode('>I7', note, 33) then
+      local status, answered = nil, now
+      body = ''
+      if string.sub(note, 2, 17) ~= string.sub(prints, 1, 16) then
+        status = 5
+      elseif now >= decode('>I7', note, 26) then
+        status = 8
+      elseif string.sub(note, 18, 25) ~= string.sub(prints, 17) then
+        status = 6 + string.byte(note, 60)
+      else
+        status, answered = decode('>BI7', note, 60)
+        body = string.sub(note, 68, 59 + decode('>I4', note, 56))
+      end
+      return encode('>I7I3B', answered, 1 + #body, status) .. body
+    end
+  end
   if one then
     local value = call('GET', keys[key])
     local count, written, stamp, used, extra, rest = states, name, now, 0, 0, behind
@@ -103,7 +121,7 @@ repeat
     -- is made when it is needed, and uses none.
     local ok, status = true, nil
     local simple
-    if windows == 0 and mode < 2 then
+    if windows == 0 then
       plain_of = plain_of or function(first, from, checks, mode, asked, now, spare)
         --{plain.lua}
       end
@@ -126,8 +144,17 @@ repeat
       if many then
         ok, status, body = pcall(all_of, key, from, checks, mode, asked, now, spare)
       else
-        status, body, now = all_of(key, from, checks, mode, asked, now, spare)
+        status, body = all_of(key, from, checks, mode, asked, now, spare)
       end
+    end
+    if mode == 2 and (status == 1 or status == 0 and ARGV[6] == '1') then
+      local expires = now + ARGV[4]
+      local forgotten = expires
+      if status == 1 then forgotten = expires + ARGV[5] end
+      call('SET', keys[checks + 1], 'o' .. ARGV[3] .. encode('>I7I7', expires, forgotten)
+        .. (ARGV[6] == '1' and '\0' or '\1') .. string.rep('\0', 15)
+        .. encode('>I4BI7', 8 + #body, status, now) .. body .. '\0\0\0\0' .. ARGV[7],
+        'PX', ceil((forgotten - now) / 1000) + ARGV[8] + spare)
     end
     if not many then return encode('>I7I3B', now, 1 + #body, status) .. body end
     if ok then head = encode('>I3B', 1 + #body, status) else head, body = '\0\0\0', '' end
