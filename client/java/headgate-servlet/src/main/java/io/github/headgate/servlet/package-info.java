@@ -1,0 +1,2 @@
+/** Limits requests to servlets by a Headgate service. */
+package io.github.headgate.servlet;
