@@ -141,7 +141,7 @@ public final class AsyncClient {
         var permit = observed("acquire", new Acquiring(this, request), Permit::isAllowed);
         return Calls.then(permit, from -> from.handle((got, err) -> {
             if (Calls.cause(err) instanceof UnavailableException unavailable && onFailure != OnFailure.THROW) {
-                return Permit.undecided(this, request, Verdict.undecided(unavailable, onFailure == OnFailure.ALLOW));
+                return Permit.undecided(this, request, Verdict.undecided(unavailable, onFailure));
             }
             return value(got, err);
         }));
@@ -152,7 +152,7 @@ public final class AsyncClient {
         var verdict = Calls.then(call, from -> from.thenApply(this::verdict));
         return Calls.then(observed(name, verdict, Verdict::allowed), from -> from.handle((got, err) -> {
             if (Calls.cause(err) instanceof UnavailableException unavailable && onFailure != OnFailure.THROW) {
-                return Verdict.undecided(unavailable, onFailure == OnFailure.ALLOW);
+                return Verdict.undecided(unavailable, onFailure);
             }
             return value(got, err);
         }));

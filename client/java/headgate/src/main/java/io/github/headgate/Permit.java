@@ -168,7 +168,7 @@ public final class Permit implements AutoCloseable {
         timer.thenRunAsync(this::renew, client.calls.threads);
     }
 
-    private void renew() {
+    void renew() {
         if (isLost() || ended.isDone()) {
             return;
         }

@@ -91,9 +91,15 @@ public record Verdict(boolean allowed, Duration retryAfter, Duration delay, List
         return object.get(name) instanceof String text ? text : "";
     }
 
-    /** The verdict without a decision. A service that answers was told itself to let nothing pass. */
-    static Verdict undecided(UnavailableException error, boolean allow) {
-        if (allow && error.status() == 0) {
+    /**
+     * The verdict without a decision. A service that answers was told itself to let nothing pass, so then it is a denial.
+     *
+     * @param error why there is none
+     * @param onFailure {@link OnFailure#ALLOW}, or a denial
+     * @return the verdict
+     */
+    public static Verdict undecided(UnavailableException error, OnFailure onFailure) {
+        if (onFailure == OnFailure.ALLOW && error.status() == 0) {
             return new Verdict(true, Duration.ZERO, Duration.ZERO, List.of(), null, 0, 200, Map.of(), null, null,
                     Duration.ZERO, error);
         }

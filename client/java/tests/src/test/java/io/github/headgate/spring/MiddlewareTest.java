@@ -1,0 +1,277 @@
+package io.github.headgate.spring;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.github.headgate.Client;
+import io.github.headgate.Service;
+import io.github.headgate.servlet.HeadgateFilter;
+import io.micrometer.core.instrument.MeterRegistry;
+import jakarta.servlet.http.HttpServlet;
+import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.catalina.startup.Tomcat;
+import org.apache.tomcat.util.descriptor.web.FilterDef;
+import org.apache.tomcat.util.descriptor.web.FilterMap;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.Test;
+import org.springframework.boot.SpringApplication;
+import org.springframework.boot.builder.SpringApplicationBuilder;
+import org.springframework.boot.web.servlet.context.ServletWebServerApplicationContext;
+import org.springframework.context.ConfigurableApplicationContext;
+
+/** The filter, in Spring Boot and in plain Tomcat. */
+@SuppressWarnings("unchecked")
+class MiddlewareTest {
+    private static final Map<String, Object> VECTORS = (Map<String, Object>) Service.VECTORS.get("requests");
+    private static final String POLICY = String.join("\n", (List<String>) VECTORS.get("policy")) + """
+
+              - name: mail
+                match: { user: present }
+                per: [user]
+                algorithm: sliding_window
+                limits: [1 per 1h]
+              - name: colors
+                match: { color: present }
+                per: [color]
+                limits: [1 per 1h]
+            """;
+    private static final HttpClient HTTP = HttpClient.newHttpClient();
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Map<String, ConfigurableApplicationContext> SITES = new ConcurrentHashMap<>();
+
+    private static Service service(String dialect) {
+        return Service.of(POLICY, "--headers", dialect);
+    }
+
+    private static ConfigurableApplicationContext started(String url, String... properties) {
+        return SITES.computeIfAbsent(url + String.join(",", properties), key -> new SpringApplicationBuilder(Site.class)
+                .bannerMode(org.springframework.boot.Banner.Mode.OFF).logStartupInfo(false)
+                .properties("headgate.url=" + url, "server.port=0", "server.address=127.0.0.1", "headgate.filter.trust=127.0.0.0/8",
+                        "server.max-http-request-header-size=32KB", "management.endpoint.health.show-details=always",
+                        "logging.level.root=error", "logging.level.org.apache.catalina.core=off")
+                .properties(properties).run());
+    }
+
+    private static ConfigurableApplicationContext site(String dialect) {
+        return started(service(dialect).url, "headgate.timeout=30s");
+    }
+
+    private static String base(ConfigurableApplicationContext site) {
+        return "http://127.0.0.1:" + ((ServletWebServerApplicationContext) site).getWebServer().getPort();
+    }
+
+    @AfterAll
+    static void stop() {
+        SITES.values().forEach(SpringApplication::exit);
+    }
+
+    private static HttpResponse<InputStream> begin(String base, String method, String path, List<List<String>> headers) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(base + path)).timeout(Service.TIMEOUT).method(method, HttpRequest.BodyPublishers.noBody());
+        headers.forEach(line -> request.header(line.get(0), line.get(1)));
+        return HTTP.send(request.build(), HttpResponse.BodyHandlers.ofInputStream());
+    }
+
+    private record Answer(int status, Map<String, String> headers, String body) {
+        Map<String, Object> problem() throws IOException {
+            assertEquals("application/problem+json", headers.get("content-type"));
+            return JSON.readValue(body, Map.class);
+        }
+    }
+
+    private static Answer ask(String base, String method, String path, List<List<String>> headers) throws Exception {
+        var answer = begin(base, method, path, headers);
+        var got = new TreeMap<String, String>();
+        answer.headers().map().forEach((name, lines) -> {
+            assertTrue(lines.size() == 1 || name.equalsIgnoreCase("vary"), name + " is there twice");
+            got.put(name.toLowerCase(Locale.ROOT), lines.get(0));
+        });
+        try (var body = answer.body()) {
+            return new Answer(answer.statusCode(), got, new String(body.readAllBytes(), StandardCharsets.UTF_8));
+        }
+    }
+
+    private interface Bases {
+        String of(String dialect);
+    }
+
+    private static void vectors(Bases bases) throws Exception {
+        for (String dialect : List.of("x-ratelimit", "ratelimit-triple", "draft-11")) {
+            service(dialect).advance("24h"); // behind those of others
+        }
+        for (var of : (List<Map<String, Object>>) VECTORS.get("cases")) {
+            String dialect = (String) of.get("dialect");
+            int number = 0;
+            for (var step : (List<Map<String, Object>>) of.get("steps")) {
+                String where = of.get("name") + ", step " + ++number;
+                if (step.containsKey("advance")) {
+                    service(dialect).advance((String) step.get("advance"));
+                    continue;
+                }
+                var to = (Map<String, Object>) step.get("request");
+                var want = (Map<String, Object>) step.get("want");
+                var got = ask(bases.of(dialect), (String) to.get("method"), (String) to.get("path"), (List<List<String>>) to.get("headers"));
+                var limits = new TreeMap<>(got.headers);
+                limits.keySet().removeIf(name -> !name.contains("ratelimit") && !List.of("retry-after", "cache-control", "x-content-type-options").contains(name));
+                assertEquals(Map.of("status", want.get("status"), "headers", want.get("headers")),
+                        Map.of("status", (long) got.status, "headers", limits), () -> where + ": " + got.body);
+                if (want.containsKey("problem")) {
+                    assertEquals(JSON.readTree(JSON.writeValueAsString(want.get("problem"))), JSON.readTree(got.body), where);
+                    assertEquals("application/problem+json", got.headers.get("content-type"), where);
+                }
+            }
+        }
+    }
+
+    @Test
+    void requestsToSpring() throws Exception {
+        vectors(dialect -> base(site(dialect)));
+    }
+
+    /** The same site, of servlets. */
+    @Test
+    void requestsToTomcat() throws Exception {
+        var tomcat = new Tomcat();
+        tomcat.setBaseDir(System.getProperty("java.io.tmpdir"));
+        tomcat.setPort(0);
+        tomcat.getConnector().setProperty("address", "127.0.0.1");
+        tomcat.setSilent(true);
+        try (var first = service("x-ratelimit").client(); var second = service("ratelimit-triple").client(); var third = service("draft-11").client()) {
+            for (var of : Map.of("x-ratelimit", first, "ratelimit-triple", second, "draft-11", third).entrySet()) {
+                context(tomcat, of.getKey(), of.getValue());
+            }
+            tomcat.start();
+            String base = "http://127.0.0.1:" + tomcat.getConnector().getLocalPort() + "/";
+            vectors(dialect -> base + dialect);
+        } finally {
+            tomcat.stop();
+            tomcat.destroy();
+        }
+    }
+
+    private static void context(Tomcat tomcat, String dialect, Client client) {
+        var context = tomcat.addContext("/" + dialect, null);
+        var filter = new FilterDef();
+        filter.setFilterName("headgate");
+        filter.setFilter(HeadgateFilter.builder(client).trust(List.of("127.0.0.0/8"))
+                .route(request -> HeadgateFilter.servletRoute(request).replace("/items/*", "/items/{id}")).build());
+        context.addFilterDef(filter);
+        var map = new FilterMap();
+        map.setFilterName("headgate");
+        map.addURLPattern("/*");
+        context.addFilterMap(map);
+        Tomcat.addServlet(context, "site", new HttpServlet() {
+            private static final long serialVersionUID = 1L;
+
+            @Override
+            protected void service(HttpServletRequest request, HttpServletResponse response) throws IOException {
+                var writer = response.getWriter();
+                if (request.getHeader("X-Status") != null) {
+                    response.setStatus(Integer.parseInt(request.getHeader("X-Status")));
+                }
+                writer.println("ok");
+            }
+        });
+        Tomcat.addServlet(context, "none", new HttpServlet() {
+            private static final long serialVersionUID = 1L;
+
+            @Override
+            protected void service(HttpServletRequest request, HttpServletResponse response) throws IOException {
+                response.sendError(404);
+            }
+        });
+        List.of("/items/*", "/paced", "/login").forEach(pattern -> context.addServletMappingDecoded(pattern, "site"));
+        context.addServletMappingDecoded("/", "none");
+    }
+
+    /** The status of an asynchronous answer, and of an exception, counts before the client has it. */
+    @Test
+    void outcomes() throws Exception {
+        String base = base(site("x-ratelimit"));
+        var from = List.of("X-Forwarded-For", "203.0.113.98");
+        for (int i = 0; i < 4; i++) {
+            assertEquals(204, ask(base, "POST", "/login", List.of(from, List.of("X-Status", "204"), List.of("X-Async", "1"))).status);
+            assertEquals(500, ask(base, "POST", "/login", List.of(from, List.of("X-Status", "500"))).status);
+        }
+        for (int left = 1; left >= 0; left--) {
+            var got = ask(base, "POST", "/login", List.of(from, List.of("X-Status", "401"), List.of("X-Async", "1")));
+            assertEquals(List.of(401, Integer.toString(left)), List.of(got.status, got.headers.get("x-ratelimit-remaining")));
+        }
+        assertEquals(429, ask(base, "POST", "/login", List.of(from, List.of("X-Status", "204"))).status);
+    }
+
+    @Test
+    void singleMethods() throws Exception {
+        String base = base(site("x-ratelimit"));
+        var from = List.of(List.of("X-Forwarded-For", "203.0.113.97"));
+        assertEquals("hi to Ann", ask(base, "POST", "/mail/Ann", from).body);
+        var denied = ask(base, "POST", "/mail/ann", from);
+        assertEquals(List.of(429, "3600", List.of("mail")), List.of(denied.status, denied.headers.get("retry-after"), denied.problem().get("violated-policies")));
+        assertEquals("hi to Bob", ask(base, "POST", "/mail/Bob", from).body);
+    }
+
+    @Test
+    void factsOfTheApplication() throws Exception {
+        String base = base(site("x-ratelimit"));
+        var red = List.of(List.of("X-Forwarded-For", "203.0.113.96"), List.of("X-Color", "red"));
+        assertEquals(200, ask(base, "GET", "/paced", red).status);
+        assertEquals(List.of("colors"), ask(base, "GET", "/paced", red).problem().get("violated-policies"));
+    }
+
+    @Test
+    void whatIsTooLong() throws Exception {
+        var got = ask(base(site("x-ratelimit")), "GET", "/items/1", List.of(List.of("X-Api-Key", "k".repeat(8193))));
+        assertEquals(List.of(431, "What it gives as its api_key is too long."), List.of(got.status, got.problem().get("detail")));
+    }
+
+    @Test
+    void answersAreStreamed() throws Exception {
+        String base = base(site("x-ratelimit"));
+        try (var body = begin(base, "GET", "/events", List.of(List.of("X-Forwarded-For", "203.0.113.95"))).body()) {
+            assertEquals("first", new String(body.readNBytes(5), StandardCharsets.UTF_8));
+            assertEquals(200, ask(base, "POST", "/read", List.of(List.of("X-Forwarded-For", "203.0.113.95"))).status);
+            assertEquals("last", new String(body.readAllBytes(), StandardCharsets.UTF_8));
+        }
+    }
+
+    @Test
+    void healthAndMetrics() throws Exception {
+        var site = site("x-ratelimit");
+        var health = (Map<String, Map<String, Map<String, Object>>>) (Map<String, ?>) JSON.readValue(
+                ask(base(site), "GET", "/actuator/health", List.of(List.of("X-Forwarded-For", "203.0.113.94"))).body, Map.class);
+        assertEquals("UP", health.get("components").get("headgate").get("status"));
+        MeterRegistry meters = site.getBean(MeterRegistry.class);
+        assertTrue(meters.get("headgate.calls").tags("call", "check", "outcome", "allowed").timer().count() > 0);
+        assertTrue(meters.get("headgate.calls").tags("call", "peek", "outcome", "allowed").timer().count() > 0);
+    }
+
+    /** Its failure is not the site's: requests pass, and nobody takes the site out of service for it. */
+    @Test
+    void aServiceThatIsGone() throws Exception {
+        String nobody;
+        try (var listener = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            nobody = "http://127.0.0.1:" + listener.getLocalPort();
+        }
+        var open = ask(base(started(nobody)), "GET", "/actuator/health", List.of());
+        assertEquals(200, open.status);
+        assertTrue(open.body.contains("\"headgate\":{\"status\":\"UNKNOWN\",\"details\":{\"url\":\"" + nobody), open.body);
+        var closed = ask(base(started(nobody, "headgate.on-failure=deny")), "GET", "/items/1", List.of());
+        assertEquals(List.of(503, "5"), List.of(closed.status, closed.headers.get("retry-after")));
+        assertEquals("Capacity is reduced for the moment", closed.problem().get("title"));
+    }
+}
