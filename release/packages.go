@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,8 @@ type packaging struct {
 	// backend is a directory with flit_core, which builds packages of Python. Empty means that it is
 	// fetched.
 	backend string
+	// java has further arguments for Maven.
+	java []string
 
 	dir     string    // of what is made
 	version string    // without its v
@@ -70,6 +73,10 @@ func (p *packaging) make(ctx context.Context, only []string, out io.Writer) erro
 		return fmt.Errorf("python: %w", err)
 	}
 	fmt.Fprintln(out, "ok python")
+	if err := p.jars(ctx); err != nil {
+		return fmt.Errorf("java: %w", err)
+	}
+	fmt.Fprintln(out, "ok java")
 	return p.sums()
 }
 
@@ -133,6 +140,26 @@ func (p *packaging) python(ctx context.Context) (err error) {
 	const build = "import os; from flit_core import buildapi; os.chdir('client/python'); buildapi.build_sdist(os.environ['INTO']); buildapi.build_wheel(os.environ['INTO'])"
 	_, err = p.run(ctx, []string{"PYTHONPATH=" + backend, "INTO=" + p.dir, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.changed.Unix(), 10)}, "python3", "-c", build)
 	return err
+}
+
+// jars builds client/java with Maven, and keeps what a repository has of it: of each module the jar, its
+// sources, its documentation and its pom, and the pom that they have in common.
+func (p *packaging) jars(ctx context.Context) (err error) {
+	repository, err := os.MkdirTemp("", "headgate-maven-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(repository)) }()
+	build := []string{"mvn", "-q", "-B", "-f", "client/java", "-pl", "!tests", "-Dproject.build.outputTimestamp=" + p.changed.Format(time.RFC3339), "-DaltDeploymentRepository=made::file://" + repository}
+	if _, err := p.run(ctx, nil, append(append(build, p.java...), "clean", "deploy")...); err != nil {
+		return err
+	}
+	return filepath.WalkDir(repository, func(path string, entry fs.DirEntry, err error) error {
+		if extension := filepath.Ext(path); err != nil || extension != ".jar" && extension != ".pom" {
+			return err
+		}
+		return os.Rename(path, filepath.Join(p.dir, entry.Name()))
+	})
 }
 
 // archive writes the program and what belongs to it into a .zip for Windows, or a .tar.gz.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTestingPage: what docs/testing.md shows is what examples/ci has, and that works: pytest and
-// node:test against one server whose clock is turned, started as the workflow starts it. The Go tests
+// TestTestingPage: what docs/testing.md shows is what examples/ci has, and that works: pytest,
+// node:test and JUnit against one server whose clock is turned, started as the workflow starts it. The Go tests
 // are run with those of the module of examples.
 func TestTestingPage(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestTestingPage(t *testing.T) {
 		return string(text)
 	}
 	page, found := read(filepath.Join("..", "..", "docs", "testing.md")), 0
-	for language, name := range map[string]string{"go": "login_test.go", "python": "test_login.py", "js": "login.test.mjs", "yaml": ""} {
+	for language, name := range map[string]string{"go": "login_test.go", "python": "test_login.py", "js": "login.test.mjs", "java": "LoginTest.java", "yaml": ""} {
 		files := read(filepath.Join(dir, "limits.yml")) + read(filepath.Join(dir, "workflow.yml"))
 		if name != "" {
 			files = read(filepath.Join(dir, name))
@@ -36,8 +36,8 @@ func TestTestingPage(t *testing.T) {
 			}
 		}
 	}
-	if found != 6 {
-		t.Errorf("the page has %d blocks of code, want 6", found)
+	if found != 7 {
+		t.Errorf("the page has %d blocks of code, want 7", found)
 	}
 
 	run := regexp.MustCompile(`docker run .* -v "\$PWD:/policy:ro" -e HEADGATE_ADMIN_TOKEN \S+ (serve .*)`).FindStringSubmatch(read(filepath.Join(dir, "workflow.yml")))
@@ -74,4 +74,5 @@ func TestTestingPage(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
+	runJUnit(t, javaPath(t, filepath.Join(dir, "LoginTest.java")), env...)
 }

@@ -1,7 +1,5 @@
 package io.github.headgate;
 
-import java.util.Objects;
-
 /**
  * One rule, the key to count under, and how many units to take.
  *
@@ -10,11 +8,6 @@ import java.util.Objects;
  * @param cost units, at least 1
  */
 public record Check(String rule, String key, long cost) {
-    public Check {
-        Objects.requireNonNull(rule, "rule");
-        Objects.requireNonNull(key, "key");
-    }
-
     /**
      * A check for one unit.
      *

@@ -10,6 +10,7 @@ import java.util.Map;
 public final class DeniedException extends HeadgateException {
     private static final long serialVersionUID = 1L;
 
+    /** Until it fits. */
     private final Duration retryAfter;
     private final transient Refusal refusal;
 

@@ -8,6 +8,7 @@ import java.util.Map;
 public final class RequestException extends HeadgateException {
     private static final long serialVersionUID = 1L;
 
+    /** The HTTP status. */
     private final int status;
     private final transient Map<String, Object> problem;
 

@@ -6,8 +6,11 @@ import java.time.Duration;
 public final class UnavailableException extends HeadgateException {
     private static final long serialVersionUID = 1L;
 
+    /** 503 in the service's own words, or 0. */
     private final int status;
+    /** Until it may be asked again. */
     private final Duration retryAfter;
+    /** Whether it is not to be asked again. */
     private final boolean last;
 
     UnavailableException(String message, Throwable cause, int status, Duration retryAfter, boolean last) {
