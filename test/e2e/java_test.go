@@ -11,29 +11,36 @@ import (
 // javaTools are the jars that scripts/install-test-programs fetches for client/java.
 const javaTools = "java-client-1"
 
-// javaPath compiles sources of Java with the package, and returns where programs find all of it.
+// javaPath compiles the package and further sources, and returns where programs find all of it.
 func javaPath(t *testing.T, sources ...string) string {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "..", "client", "java"))
+	out, jars := t.TempDir(), filepath.Join(tool(t, javaTools), "*")
+	args := []string{"-J-XX:TieredStopAtLevel=1", "-parameters", "--release", "17", "-Xlint:all,-processing,-serial,-classfile", "-Werror", "-cp", jars, "-d", out}
+	for _, module := range []string{"headgate", "headgate-servlet", "headgate-spring-boot-starter"} {
+		args = append(args, javaSources(t, module)...)
+	}
+	if out, err := command(t, "javac", append(args, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, out)
+	}
+	resources, err := filepath.Abs("../../client/java/headgate-spring-boot-starter/src/main/resources")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, jars := t.TempDir(), filepath.Join(tool(t, javaTools), "*")
-	args := []string{"-J-XX:TieredStopAtLevel=1", "-parameters", "--release", "17", "-Xlint:all,-processing,-serial,-classfile", "-Werror", "-cp", jars, "-d", out}
-	args = append(args, sources...)
-	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(path, ".java") && (len(sources) == 0 || !strings.HasPrefix(path, filepath.Join(dir, "tests"))) {
-			args = append(args, path)
+	return strings.Join([]string{out, resources, jars}, string(filepath.ListSeparator))
+}
+
+// javaSources are those of a module.
+func javaSources(t *testing.T, module string) (sources []string) {
+	t.Helper()
+	if err := filepath.WalkDir(filepath.Join("..", "..", "client", "java", module, "src"), func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".java" {
+			sources = append(sources, path)
 		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := command(t, "javac", args...).CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
-	}
-	resources := filepath.Join(dir, "headgate-spring-boot-starter", "src", "main", "resources")
-	return strings.Join([]string{out, resources, jars}, string(filepath.ListSeparator))
+	return sources
 }
 
 // runJUnit runs the tests of Java that were compiled, to their end.
@@ -53,5 +60,5 @@ func runJUnit(t *testing.T, path string, env ...string) {
 // Boot and Tomcat.
 func TestJavaPackage(t *testing.T) {
 	t.Parallel()
-	runJUnit(t, javaPath(t), "HEADGATE_PROGRAM="+binary)
+	runJUnit(t, javaPath(t, javaSources(t, "tests")...), "HEADGATE_PROGRAM="+binary)
 }

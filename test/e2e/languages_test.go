@@ -18,7 +18,7 @@ func programs(t *testing.T, file string) (all []documented) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range regexp.MustCompile("(?ms)^```(bash|python|js)\n(.*?)^```\n\n```text\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?ms)^```(bash|python|js|java)\n(.*?)^```\n\n```text\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		all = append(all, documented{block[1], block[2], block[3]})
 	}
 	return all
@@ -61,7 +61,7 @@ var languagesVary = regexp.MustCompile(`\b(3[56]\d\d|359\d{4}|3600000|5\d{4}|600
 // and with older ones.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
-	all := programs(t, filepath.Join("..", "..", "docs", "languages.md"))
+	all, java := programs(t, filepath.Join("..", "..", "docs", "languages.md")), javaPath(t)
 	for _, c := range []struct {
 		name, redisPy, ioredis, redis string
 	}{
@@ -74,7 +74,7 @@ func TestLanguages(t *testing.T) {
 			elsewhere := strings.NewReplacer(
 				"http://127.0.0.1:8080", s.base, "6380", respPort(t, s),
 				// A machine that is busy with other tests may be slow.
-				"timeout=1)", "timeout=30)", "timeout: 1000", "timeout: 30000", "timeout(1000)", "timeout(30000)", "commandTimeout: 1000", "commandTimeout: 30000",
+				"timeout=1)", "timeout=30)", "timeout: 1000", "timeout: 30000", "timeout(1000)", "timeout(30000)", "commandTimeout: 1000", "commandTimeout: 30000", "ofSeconds(1)", "ofSeconds(30)",
 			)
 			// What programs in JavaScript import.
 			dir := t.TempDir()
@@ -93,14 +93,14 @@ func TestLanguages(t *testing.T) {
 				}
 			}
 			ran := make(map[string]int)
-			runners := map[string][2]string{"bash": {"bash", "program.sh"}, "python": {python(t), "program.py"}, "js": {"node", "program.mjs"}}
+			runners := map[string][2]string{"bash": {"bash", "program.sh"}, "python": {python(t), "program.py"}, "js": {"node", "program.mjs"}, "java": {"java", "Program.java"}}
 			for _, p := range all {
 				file := filepath.Join(dir, runners[p.language][1])
 				if err := os.WriteFile(file, []byte(elsewhere.Replace(p.code)), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				cmd := command(t, runners[p.language][0], file)
-				cmd.Env = append(cmd.Environ(), "PYTHONPATH="+strings.Join([]string{pythonPath(t), c.redisPy}, string(filepath.ListSeparator)))
+				cmd.Env = append(cmd.Environ(), "PYTHONPATH="+strings.Join([]string{pythonPath(t), c.redisPy}, string(filepath.ListSeparator)), "CLASSPATH="+java)
 				out, err := cmd.CombinedOutput()
 				got, want := languagesVary.ReplaceAllString(string(out), "N"), languagesVary.ReplaceAllString(p.prints, "N")
 				if err != nil || got != want {
@@ -108,7 +108,7 @@ func TestLanguages(t *testing.T) {
 				}
 				ran[p.language]++
 			}
-			if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 4 {
+			if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 4 || ran["java"] < 1 {
 				t.Errorf("the document has %v programs", ran)
 			}
 		})
