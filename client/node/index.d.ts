@@ -38,6 +38,8 @@ export interface Decision {
   /** -1 if the cost can never fit. */
   retry_after_ms: number;
   reset_after_ms: number;
+  /** Who decided, unless it was the store. */
+  source?: string;
 }
 
 /** A problem document (RFC 9457). */
@@ -178,6 +180,8 @@ export class Client {
   settle(settlement: Settlement): Promise<Standing>;
   /** Gives all of a reservation back. */
   cancel(reservation: string): Promise<Standing>;
+  /** Says which rules bind a request and why, for people. */
+  explain(request: DescriptorRequest): Promise<Record<string, any>>;
   /** Takes a permit of a rule that bounds what is in progress, and renews it. */
   acquire(request: AcquireRequest): Promise<Permit>;
 }
@@ -201,23 +205,21 @@ export class UnavailableError extends HeadgateError {
   readonly final: boolean;
 }
 
-/** What the middleware needs of a request of Express. */
-export interface LimitedRequest extends IncomingMessage {
-  path: string;
-  baseUrl: string;
-  ip?: string;
-}
+/** A request of Express, or of Node.js. */
+export type LimitedRequest = IncomingMessage & { ip?: string };
 
-/** What the middleware needs of a response of Express. */
-export interface LimitedResponse extends ServerResponse {
-  locals: Record<string, any>;
-}
+/** A response of Express, or of Node.js. */
+export type LimitedResponse = ServerResponse & { locals?: Record<string, any> };
 
-export interface LimitOptions<Req extends LimitedRequest = any, Res extends LimitedResponse = any> extends ClientOptions {
+export interface LimitOptions<Req = any, Res = any> extends ClientOptions {
   /** A client that there is already, instead of url, timeout, tls and fetch. */
   client?: Client;
   /** The headers with an API key, the first that has one. In Authorization it follows the word Bearer; a request with several words behind that is answered with 400. The default is Authorization, then X-Api-Key. */
   apiKeyHeaders?: string[];
+  /** The proxies that are believed when they name the client: prefixes ('10.0.0.0/8'), addresses ('::1'), or 'unix' for peers on a Unix socket. The default is what the framework says: its own setting, or else the peer. */
+  trust?: string[];
+  /** The header in which they name it: x-forwarded-for (the default), forwarded, or one with a single address, such as x-real-ip. */
+  source?: string;
   /** More entries of the descriptor, such as the user and the tier. Undefined and '' are none. */
   entries?: (req: Req) => Entries | Promise<Entries>;
   /** The entry route. The default is the method and the pattern of the route that serves the request, "GET /items/:id". */
@@ -237,9 +239,12 @@ export interface LimitOptions<Req extends LimitedRequest = any, Res extends Limi
 export type Entries = Record<string, string | number | boolean | null | undefined>;
 
 /**
- * An Express middleware that lets through what a Headgate service admits. The
- * verdict is left in res.locals.headgate.
+ * A middleware for Express, and for anything that calls one with (req, res, next), that lets through
+ * what a Headgate service admits. The verdict is left in res.locals.headgate.
  */
 export function limit<Req extends LimitedRequest = any, Res extends LimitedResponse = any>(
   options?: LimitOptions<Req, Res>,
 ): (req: Req, res: Res, next: (err?: any) => void) => void;
+
+/** A plugin for Fastify, as app.register(fastifyLimit, options). The verdict is left in request.headgate. */
+export function fastifyLimit(app: any, options: LimitOptions, done: (err?: Error) => void): void;

@@ -54,6 +54,7 @@ const CALLS = {
   peek: { path: '/v1/peek?status=true', repeat: always },
   refund: { path: '/v1/refund', repeat: once },
   reset: { path: '/v1/reset', repeat: always },
+  explain: { path: '/v1/explain', repeat: always },
   reserve: { path: '/v1/reserve?status=true&at=true', repeat: withId },
   settle: { path: '/v1/settle', repeat: always },
   cancel: { path: '/v1/cancel', repeat: always },
@@ -114,6 +115,11 @@ class Client {
   /** Forgets what was used. */
   reset(request) {
     return this.#ask(CALLS.reset, request);
+  }
+
+  /** Says which rules bind a request and why. It is for people, not for the path of requests. */
+  explain(request) {
+    return this.#ask(CALLS.explain, request);
   }
 
   /**

@@ -1,6 +1,8 @@
 // What programs in TypeScript write. It is compiled, not run.
+import { createServer } from 'node:http';
 import express, { type Request } from 'express';
-import { Client, PermitLostError, UnavailableError, limit, type Verdict } from '..';
+import fastify, { type FastifyRequest } from 'fastify';
+import { Client, PermitLostError, UnavailableError, fastifyLimit, limit, type LimitOptions, type Verdict } from '..';
 
 interface User {
   id: string;
@@ -28,6 +30,12 @@ app.post(
     res.json(verdict.decisions.map((d) => d.remaining));
   },
 );
+
+const options: LimitOptions<FastifyRequest> = { client, trust: ['10.0.0.0/8'], source: 'forwarded', entries: (request) => ({ tenant: request.hostname }) };
+fastify().register(fastifyLimit, options);
+
+const limited = limit({ client, route: (req) => `${req.method} ${req.url}` });
+createServer((req, res) => limited(req, res, () => res.end('ok')));
 
 export async function once(): Promise<number | undefined> {
   try {

@@ -6,8 +6,10 @@
 const assert = require('node:assert/strict');
 const { test } = require('node:test');
 const express = require('express');
+const fastify = require('fastify');
 
-const { Client, HeadgateError, UnavailableError, limit } = require('..');
+const { Client, HeadgateError, UnavailableError, fastifyLimit, limit } = require('..');
+const { Unclear, apiKey, hostname, proxies } = require('../lib/identity.js');
 const vectors = require('../../vectors.json');
 const { serve, listen, ask } = require('./service.js');
 
@@ -71,35 +73,82 @@ test('the calls of the vectors', async (t) => {
 
 const shown = (name) => ['retry-after', 'cache-control', 'x-content-type-options'].includes(name) || name.includes('ratelimit');
 
-for (const dialect of ['x-ratelimit', 'ratelimit-triple', 'draft-11']) {
-  test(`the requests of the vectors, in ${dialect}`, async (t) => {
-    const { url, advance } = await manual(t, vectors.requests.policy.map((line) => line.replace('{id}', ':id')), '--headers', dialect);
+// The same site in each of the frameworks.
+const sites = {
+  express: (options) => {
     const app = express();
     app.set('trust proxy', '127.0.0.0/8');
-    app.use(limit({ url, timeout }));
+    app.use(limit(options));
     app.get('/items/:id', (req, res) => res.send('ok'));
     app.get('/paced', (req, res) => res.send('ok'));
     app.post('/login', (req, res) => res.status(Number(req.get('x-status'))).end());
     app.use((req, res) => res.status(404).end());
-    const site = await listen(t, app);
-    for (const { name, steps } of vectors.requests.cases.filter((c) => c.dialect === dialect)) {
-      for (const [i, step] of steps.entries()) {
-        const where = `${name}, step ${i + 1}`;
-        if (step.advance) {
-          await advance(step.advance);
-          continue;
-        }
-        const headers = {};
-        for (const [field, value] of step.request.headers) {
-          headers[field] = field in headers ? [headers[field], value].flat() : value;
-        }
-        const said = await ask(site + step.request.path, { method: step.request.method, headers });
-        const got = Object.fromEntries(Object.entries(said.headers).filter(([field]) => shown(field)));
-        assert.deepEqual([said.status, got], [step.want.status, step.want.headers], `${where}: ${said.text}`);
-        if (step.want.problem) {
-          assert.deepEqual(JSON.parse(said.text), step.want.problem, where);
-        }
-      }
+    return app;
+  },
+  fastify: async (options) => {
+    const app = fastify({ trustProxy: '127.0.0.0/8' });
+    app.register(fastifyLimit, options);
+    app.get('/items/:id', async () => 'ok');
+    app.get('/paced', async () => 'ok');
+    app.post('/login', async (request, reply) => reply.code(Number(request.headers['x-status'])).send());
+    await app.ready();
+    return app.routing;
+  },
+  http: (options) => {
+    const routes = { '/items': 'GET /items/:id', '/paced': 'GET /paced', '/login': 'POST /login' };
+    const route = (req) => routes[/^\/[a-z]*/.exec(req.url)[0]] || 'unmatched';
+    const limited = limit({ ...options, route, trust: ['127.0.0.0/8'] });
+    return (req, res) => limited(req, res, () => {
+      res.statusCode = route(req) === 'unmatched' ? 404 : Number(req.headers['x-status'] || 200);
+      res.end(String(res.locals.headgate.allowed));
+    });
+  },
+};
+
+for (const [framework, site] of Object.entries(sites)) {
+  test(`the requests of the vectors, in ${framework}`, async (t) => {
+    for (const dialect of framework === 'http' ? ['x-ratelimit', 'ratelimit-triple', 'draft-11'] : ['x-ratelimit', 'draft-11']) {
+      await requests(t, dialect, site);
     }
   });
 }
+
+async function requests(t, dialect, site) {
+  const { url, advance } = await manual(t, vectors.requests.policy.map((line) => line.replace('{id}', ':id')), '--headers', dialect);
+  const base = await listen(t, await site({ url, timeout }));
+  for (const { name, steps } of vectors.requests.cases.filter((c) => c.dialect === dialect)) {
+    for (const [i, step] of steps.entries()) {
+      const where = `${name}, step ${i + 1}`;
+      if (step.advance) {
+        await advance(step.advance);
+        continue;
+      }
+      const headers = {};
+      for (const [field, value] of step.request.headers) {
+        headers[field] = field in headers ? [headers[field], value].flat() : value;
+      }
+      const said = await ask(base + step.request.path, { method: step.request.method, headers });
+      const got = Object.fromEntries(Object.entries(said.headers).filter(([field]) => shown(field)));
+      assert.deepEqual([said.status, got], [step.want.status, step.want.headers], `${where}: ${said.text}`);
+      if (step.want.problem) {
+        assert.deepEqual(JSON.parse(said.text), step.want.problem, where);
+      }
+    }
+  }
+}
+
+test('who a request is from', () => {
+  for (const { name, peer, trusted, source, lines, want } of vectors.addresses) {
+    assert.equal(proxies(trusted, source)(peer, lines), want === null ? undefined : want, name);
+  }
+  for (const trusted of ['', 'example.com', '10.0.0.0/33', '10.0.0.0/', '10.0.0.0/8/8', '0.0.0.0/0', '::/0', '1.2.3']) {
+    assert.throws(() => proxies([trusted], 'forwarded'), /trusted proxy/, trusted);
+  }
+  const read = (of, reading) => (of.unclear ? assert.throws(reading, Unclear, JSON.stringify(of)) : assert.equal(reading(), of.want, JSON.stringify(of)));
+  for (const of of vectors.api_keys) {
+    read(of, () => apiKey({ rawHeaders: of.headers.flat() }, ['authorization', 'x-api-key']));
+  }
+  for (const of of vectors.hosts) {
+    read(of, () => hostname(of.host));
+  }
+});

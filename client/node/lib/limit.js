@@ -1,7 +1,8 @@
 'use strict';
 
 const { Client, UnavailableError } = require('./client.js');
-const { routeOf } = require('./route.js');
+const { Unclear, apiKey, hostname, linesOf, node, proxies } = require('./identity.js');
+const { UNMATCHED, routeOf } = require('./route.js');
 
 const DEFAULT_MAX_DELAY = 30_000;
 
@@ -11,8 +12,45 @@ const MAX_VALUE = 8192;
 // How long a client is told to wait when nothing could be decided, in seconds.
 const UNAVAILABLE_FOR = 5;
 
-/** An Express middleware that lets through what a Headgate service admits. */
+/**
+ * A middleware for Express, and for anything that calls one with (req, res, next), that lets through what
+ * a Headgate service admits.
+ */
 function limit(options = {}) {
+  return limiter(options, {
+    raw: (each) => each,
+    ip: (req) => (req.ip === undefined ? req.socket.remoteAddress : req.ip),
+    path: (req) => (req.baseUrl || '') + (req.path === undefined ? req.url.split('?')[0] : req.path),
+    route: (req) => (req.app || req.route ? routeOf(req) : UNMATCHED),
+    note: (req, res, verdict) => {
+      res.locals = res.locals || {};
+      res.locals.headgate = verdict;
+    },
+    refusing: () => {},
+  });
+}
+
+/** A plugin for Fastify that lets through what a Headgate service admits. */
+function fastifyLimit(app, options, done) {
+  app.decorateRequest('headgate', null);
+  app.addHook('onRequest', limiter(options, {
+    raw: (each) => each.raw,
+    ip: (request) => request.ip,
+    path: (request) => request.raw.url.split('?')[0],
+    route: (request) => (request.is404 ? UNMATCHED : `${request.method === 'HEAD' ? 'GET' : request.method} ${request.routeOptions.url}`),
+    note: (request, reply, verdict) => {
+      request.headgate = verdict;
+    },
+    refusing: (reply) => reply.hijack(),
+  }));
+  done();
+}
+// It is for the whole app, as what fastify-plugin makes.
+fastifyLimit[Symbol.for('skip-override')] = true;
+fastifyLimit[Symbol.for('fastify.display-name')] = 'headgate';
+
+/** The middleware. The door knows where a framework has what is asked for. */
+function limiter(options, door) {
   const {
     client,
     url,
@@ -20,8 +58,10 @@ function limit(options = {}) {
     fetch,
     tls,
     apiKeyHeaders = ['authorization', 'x-api-key'],
+    trust,
+    source = 'x-forwarded-for',
     entries,
-    route = routeOf,
+    route = door.route,
     cost = 1,
     onNoAnswer = 'allow',
     maxDelay = DEFAULT_MAX_DELAY,
@@ -48,6 +88,7 @@ function limit(options = {}) {
     }
   }
   const keyHeaders = apiKeyHeaders.map((name) => name.toLowerCase());
+  const proxied = trust && proxies(trust, source);
   const asked = client || new Client({ url, timeout, fetch, tls });
 
   async function describe(req) {
@@ -57,12 +98,13 @@ function limit(options = {}) {
         descriptor[name] = String(value);
       }
     };
-    add('api_key', apiKey(req, keyHeaders));
-    add('ip', address(req));
+    const raw = door.raw(req);
+    add('api_key', apiKey(raw, keyHeaders));
+    add('ip', proxied ? proxied(raw.socket.remoteAddress, linesOf(raw, source.toLowerCase())) : node(door.ip(req) || ''));
     add('route', typeof route === 'function' ? route(req) : route);
     add('method', req.method);
-    add('host', hostname(req.headers.host));
-    add('path', decoded((req.baseUrl || '') + req.path));
+    add('host', hostname(raw.headers.host || ''));
+    add('path', decoded(door.path(req)));
     if (entries) {
       for (const [name, value] of Object.entries((await entries(req)) || {})) {
         delete descriptor[name];
@@ -72,8 +114,10 @@ function limit(options = {}) {
     return descriptor;
   }
 
-  // decide reports whether the request may go on. If not, it has been answered.
-  async function decide(req, res) {
+  // decide reports whether the request may go on. If not, it has been answered. The framework's request
+  // and response are for the options, and res is Node's.
+  async function decide(req, response) {
+    const res = door.raw(response);
     const units = typeof cost === 'function' ? await cost(req) : cost;
     if (units === 0) {
       return true;
@@ -84,23 +128,22 @@ function limit(options = {}) {
       const long = Object.keys(request.descriptor).find((name) => Buffer.byteLength(request.descriptor[name]) > MAX_VALUE);
       if (long) {
         if (!res.headersSent) {
-          send(req, res, { title: 'The request is too large', status: 431, detail: `What it gives as its ${long} is too long.` });
-        }
-        return false;
-      }
-      const detail = unclear(req, keyHeaders);
-      if (detail) {
-        if (!res.headersSent) {
-          send(req, res, { title: 'The request can be read in two ways', status: 400, detail });
+          refuse(req, response, { title: 'The request is too large', status: 431, detail: `What it gives as its ${long} is too long.` });
         }
         return false;
       }
       verdict = await asked.check(request, { outcome: true });
     } catch (err) {
+      if (err instanceof Unclear) {
+        if (!res.headersSent) {
+          refuse(req, response, { title: 'The request can be read in two ways', status: 400, detail: err.message });
+        }
+        return false;
+      }
       if (onFailure) {
         onFailure(err, req);
       }
-      return res.headersSent ? false : undecided(err, req, res);
+      return res.headersSent ? false : undecided(err, req, response);
     }
     const failed = (err) => onFailure && onFailure(err, req);
     if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, failed))) {
@@ -115,31 +158,31 @@ function limit(options = {}) {
     for (const [name, value] of Object.entries(verdict.headers)) {
       res.setHeader(name, value);
     }
-    res.locals.headgate = verdict;
+    door.note(req, response, verdict);
     if (verdict.allowed) {
       return true;
     }
     res.setHeader('cache-control', 'no-store');
     if (onDenied && verdict.status === 429) {
-      await onDenied(req, res, verdict);
+      await onDenied(req, response, verdict);
     } else {
-      send(req, res, verdict.problem);
+      refuse(req, response, verdict.problem);
     }
     return false;
   }
 
   // undecided deals with a request that there is no verdict on. If it is the service
   // that says so, it was told to let nothing pass then.
-  function undecided(err, req, res) {
+  function undecided(err, req, response) {
     if (!(err instanceof UnavailableError)) {
-      send(req, res, { title: 'The request could not be handled', status: 500 });
+      refuse(req, response, { title: 'The request could not be handled', status: 500 });
       return false;
     }
     if (err.status === 0 && onNoAnswer === 'allow') {
       return true;
     }
-    res.setHeader('retry-after', String(UNAVAILABLE_FOR));
-    send(req, res, {
+    door.raw(response).setHeader('retry-after', String(UNAVAILABLE_FOR));
+    refuse(req, response, {
       type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
       title: 'Capacity is reduced for the moment',
       status: 503,
@@ -147,6 +190,11 @@ function limit(options = {}) {
       retry_after_ms: UNAVAILABLE_FOR * 1000,
     });
     return false;
+  }
+
+  function refuse(req, response, problem) {
+    door.refusing(response);
+    send(req, door.raw(response), problem);
   }
 
   return function headgate(req, res, next) {
@@ -237,53 +285,6 @@ function send(req, res, problem) {
   res.end(req.method === 'HEAD' ? undefined : body);
 }
 
-// unclear says what is wrong with a request that has several API keys, of which servers
-// take one or another, or undefined. Several lines are several keys: Node.js joins those of
-// X-API-Key and takes the first Authorization. So are several words of visible ASCII behind
-// Bearer: "Bearer k 1" and "Bearer k 2" are to be no two clients.
-function unclear(req, names) {
-  for (const name of names) {
-    let lines = 0;
-    for (let i = 0; i < req.rawHeaders.length; i += 2) {
-      if (req.rawHeaders[i].length === name.length && req.rawHeaders[i].toLowerCase() === name) {
-        lines++;
-      }
-    }
-    if (lines > 1) {
-      return `${name} is there ${lines} times. Send it once.`;
-    }
-  }
-  const value = req.headers.authorization || '';
-  if (names.includes('authorization') && /^[^!-~]*bearer[^!-~]/i.test(value) && !/^[ \t]*bearer *[!-~]*[ \t]*$/i.test(value)) {
-    return 'Authorization has more than one word behind Bearer, or something else than spaces before it.';
-  }
-  return undefined;
-}
-
-function apiKey(req, names) {
-  for (const name of names) {
-    let value = req.headers[name];
-    if (name === 'authorization') {
-      value = /^[ \t]*bearer /i.test(value || '') ? value.trim().slice('bearer'.length) : '';
-    }
-    value = (value || '').trim();
-    if (value !== '') {
-      return value;
-    }
-  }
-  return undefined;
-}
-
-// address is the client's address as Express sees it ("trust proxy"): IPv4 in its
-// own form, and without a zone.
-function address(req) {
-  return (req.ip || '').replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');
-}
-
-function hostname(host) {
-  return (host || '').replace(/:\d*$/, '').replace(/\.$/, '').toLowerCase();
-}
-
 function decoded(path) {
   try {
     return decodeURIComponent(path);
@@ -292,4 +293,4 @@ function decoded(path) {
   }
 }
 
-module.exports = { limit };
+module.exports = { fastifyLimit, limit };
