@@ -19,11 +19,9 @@ func (l *Layer) Hold(rule *headgate.Rule) time.Duration { return l.plans.Of(rule
 
 // OwnUse is how many units of a watched key's first limit, a bucket, this node has in use.
 func (l *Layer) OwnUse(rule *headgate.Rule, key string) int64 {
-	name := version{rule, key}
-	s, _ := l.shard(name)
-	s.mu.Lock()
+	s, k, _ := l.lock(&headgate.Check{Rule: rule, Key: key})
 	defer s.mu.Unlock()
-	if k := s.keys[name]; k != nil {
+	if k != nil {
 		return int64(k.own[0].state.Used)
 	}
 	return -1

@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"context"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
 const (
@@ -26,6 +29,9 @@ const (
 	lowPart = 4
 	// warmCells is the number of cells in which requests for keys that are not watched are counted.
 	warmCells = 1 << 14
+	// sickPause is how long no units are taken in advance after a call that failed or that the store
+	// did not decide. Requests go to the store inside meanwhile.
+	sickPause = 100 * time.Millisecond
 )
 
 // warmth counts requests for keys that are not watched, by the hash of the key. If two keys share a
@@ -65,6 +71,7 @@ type version struct {
 // hotKey is a key with many requests. The lock of its shard guards all fields.
 type hotKey struct {
 	name  version
+	shard *keyShard
 	plan  *plan
 	check headgate.Check // what the store is asked, without the cost
 
@@ -94,59 +101,34 @@ type hotKey struct {
 type batch struct {
 	left int64
 	at   headgate.Instant // when they were charged, on the store's clock
-	sent time.Duration    // when they were asked for
 	end  instant          // until when they may be admitted
 }
 
-// claim is a set of units that were taken out of batches for one check of a request.
+// claim is what became of one check of a request: units that were taken out of a batch, or not.
 type claim struct {
-	key       *hotKey // nil if no units were taken out
+	key       *hotKey         // nil if the key is not watched
+	batch     *batch          // nil if no units were taken out
+	fill      <-chan struct{} // closed when there may be units; nil if the store is to be asked
 	era       uint64
-	from      [2]*batch
-	units     [2]int64
+	units     int64
 	remaining int64 // units held after that
 	decisions []headgate.Decision
 	decidedAt time.Duration
 }
 
-func (l *Layer) shard(name version) (*keyShard, uint64) {
-	hash := maphash.String(l.seed, name.key) ^ name.rule.ID()*0x9e3779b97f4a7c15
-	return &l.shards[hash>>58], hash
-}
-
-// setAside takes the units of a check out of what is held for the key. found reports whether there
-// were enough, and watched whether the key is watched. If there were not enough, fill is closed
-// when there may be more; if fill is nil, the store is to be asked. If isNew is true, the request
-// is counted.
-func (l *Layer) setAside(a *claim, p *plan, c *headgate.Check, now instant, isNew bool) (found, watched bool, fill <-chan struct{}) {
-	name := version{c.Rule, c.Key}
-	s, hash := l.shard(name)
+// lock returns the key of a check with its shard locked. The key is nil if it is not watched.
+func (l *Layer) lock(c *headgate.Check) (s *keyShard, k *hotKey, hash uint64) {
+	hash = maphash.String(l.seed, c.Key) ^ c.Rule.ID()*0x9e3779b97f4a7c15
+	s = &l.shards[hash>>58]
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.keys[name]
-	if k == nil {
-		if isNew {
-			watched = l.warmUp(s, hash, name, p, c, now)
-		}
-		return false, watched, nil
-	}
-	if isNew {
-		k.asked += c.Units()
-		k.cost = c.Units()
-	}
-	if !l.takeOut(k, a, c.Units(), now) {
-		return false, true, l.fill(k, now)
-	}
-	s.served++
-	if k.left <= k.low {
-		l.fill(k, now)
-	}
-	return true, true, nil
+	return s, s.keys[version{c.Rule, c.Key}], hash
 }
 
-// prepare counts a request for a check. If the node does not hold enough units but may soon,
-// prepare returns a channel to wait for.
-func (l *Layer) prepare(c *headgate.Check) <-chan struct{} {
+// setAside takes the units of a check out of what is held for the key, if the check is leased. If
+// there are not enough but may be soon, it returns a channel that is closed then. If isNew is true,
+// the request is counted.
+func (l *Layer) setAside(a *claim, c *headgate.Check, now instant, isNew bool) (fill <-chan struct{}) {
+	*a = claim{}
 	if c.Consistency != headgate.Leased {
 		return nil
 	}
@@ -154,74 +136,66 @@ func (l *Layer) prepare(c *headgate.Check) <-chan struct{} {
 	if p.hold == 0 {
 		return nil
 	}
-	now := l.now()
-	name := version{c.Rule, c.Key}
-	s, hash := l.shard(name)
-	s.mu.Lock()
+	s, k, hash := l.lock(c)
 	defer s.mu.Unlock()
-	k := s.keys[name]
 	if k == nil {
-		l.warmUp(s, hash, name, p, c, now)
+		if isNew {
+			a.key = l.warmUp(s, hash, p, c, now)
+		}
 		return nil
 	}
-	k.asked += c.Units()
-	k.cost = c.Units()
-	l.retire(k, now)
-	if k.left >= c.Units() {
-		return nil
+	a.key = k
+	units := c.Units()
+	if isNew {
+		k.asked += units
+		k.cost = units
 	}
-	return l.fill(k, now)
+	if !l.takeOut(k, a, units, now) {
+		a.fill = l.fill(k, now)
+		return a.fill
+	}
+	s.served++
+	if k.left <= k.low {
+		l.fill(k, now)
+	}
+	return nil
 }
 
 // warmUp counts a request for a key that is not watched, and begins to watch the key if there were
 // enough requests.
-func (l *Layer) warmUp(s *keyShard, hash uint64, name version, p *plan, c *headgate.Check, now instant) (watched bool) {
+func (l *Layer) warmUp(s *keyShard, hash uint64, p *plan, c *headgate.Check, now instant) *hotKey {
 	if !l.warm.rise(hash, now.mono, p.hold) || l.closed.Load() || len(s.keys) >= max(1, l.options.MaxKeys/len(l.shards)) {
-		return false
+		return nil
 	}
 	if s.keys == nil {
 		s.keys = make(map[version]*hotKey)
 	}
 	// The caller's string may be part of a larger one, which must not be kept alive.
-	name.key = strings.Clone(name.key)
-	check := headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased}}
-	s.keys[name] = &hotKey{
-		name: name, plan: p, check: check, cost: c.Units(), own: make([]ownUse, len(p.strict.Limits())),
+	name := version{c.Rule, strings.Clone(c.Key)}
+	k := &hotKey{
+		name: name, shard: s, plan: p, cost: c.Units(), own: make([]ownUse, len(p.strict.Limits())),
+		check:   headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased}},
 		sampled: now.mono, rate: float64(hotTakes*c.Units()) / p.hold.Seconds(),
 	}
-	l.keeper.due(now.mono + idleKey)
-	return true
+	s.keys[name] = k
+	l.returns.due(now.mono + idleKey)
+	return k
 }
 
-// takeOut takes units out of batches that have not ended, the oldest first. If the first two
-// batches do not hold enough, it takes nothing and returns false.
+// takeOut takes units out of the oldest batch that has enough of them. It returns false if there is
+// none.
 func (l *Layer) takeOut(k *hotKey, a *claim, units int64, now instant) bool {
 	l.retire(k, now)
-	if k.left < units {
-		return false
-	}
-	*a = claim{key: k, era: k.era, decisions: k.decisions, decidedAt: k.decidedAt}
-	need := units
-	for i, b := range k.batches {
-		if i == len(a.from) {
-			break
-		}
-		n := min(need, b.left)
-		a.from[i], a.units[i] = b, n
-		need -= n
-	}
-	if need > 0 {
-		a.key = nil
-		return false
-	}
-	for i, b := range a.from {
-		if b != nil {
-			b.left -= a.units[i]
+	for _, b := range k.batches {
+		if b.left >= units {
+			b.left -= units
+			k.left -= units
+			a.batch, a.era, a.units, a.remaining = b, k.era, units, k.left
+			a.decisions, a.decidedAt = k.decisions, k.decidedAt
+			return true
 		}
 	}
-	k.left -= units
-	a.remaining = k.left
-	return true
+	return false
 }
 
 // retire removes batches that are used up or have ended, and gives back their unused units.
@@ -231,7 +205,7 @@ func (l *Layer) retire(k *hotKey, now instant) {
 		switch {
 		case b.end.reached(now):
 			k.left -= b.left
-			l.keeper.giveBack(k, b)
+			l.returns.add(k, *b)
 		case b.left > 0:
 			kept = append(kept, b)
 		}
@@ -240,34 +214,31 @@ func (l *Layer) retire(k *hotKey, now instant) {
 	k.batches = kept
 }
 
-// putBack returns what was set aside for a request that was not admitted.
-func (l *Layer) putBack(held []claim) {
-	for i := range held {
-		a := &held[i]
-		if a.key == nil {
+// putBack returns what was set aside for a request that was not admitted, or that will be tried
+// again.
+func (l *Layer) putBack(claims []claim, again bool) {
+	for i := range claims {
+		a := &claims[i]
+		if a.batch == nil {
 			continue
 		}
-		s, _ := l.shard(a.key.name)
-		s.mu.Lock()
+		a.key.shard.mu.Lock()
 		if a.era == a.key.era {
-			for j, b := range a.from {
-				if b != nil && a.units[j] > 0 {
-					l.restore(s, a.key, b, a.units[j])
-				}
-			}
+			l.restore(a.key, a.batch, a.units)
 			a.remaining = a.key.left
 		}
-		s.mu.Unlock()
+		if again {
+			a.key.shard.served--
+		}
+		a.key.shard.mu.Unlock()
 	}
 }
 
 // restore puts units back into a batch. It gives them back to the store instead if the batch has
 // ended, if the key is no longer watched, or if the key would hold more than it may.
-func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
-	if k.left+k.coming+k.returning+units > k.most || l.closed.Load() || s.keys[k.name] != k || b.end.reached(l.now()) {
-		rest := *b
-		rest.left = units
-		l.keeper.giveBack(k, &rest)
+func (l *Layer) restore(k *hotKey, b *batch, units int64) {
+	if k.left+k.coming+k.returning+units > k.most || l.closed.Load() || k.shard.keys[k.name] != k || b.end.reached(l.now()) {
+		l.returns.add(k, batch{left: units, at: b.at})
 		return
 	}
 	b.left += units
@@ -279,11 +250,10 @@ func (l *Layer) restore(s *keyShard, k *hotKey, b *batch, units int64) {
 
 // append appends the decisions about a check that was decided from held units.
 func (a *claim) append(dst []headgate.Decision, c *headgate.Check, place int, now instant) []headgate.Decision {
-	at := a.from[0].at
 	passed := max(0, now.mono-a.decidedAt)
 	for i := range a.decisions {
 		d := a.decisions[i]
-		d.Check, d.Shadow, d.Source, d.At = place, c.Shadow, headgate.SourceLease, at
+		d.Check, d.Shadow, d.Source, d.At = place, c.Shadow, headgate.SourceLease, a.batch.at
 		d.Remaining = min(d.Remaining+a.remaining, d.Limit.Capacity())
 		d.ResetAfter = max(0, d.ResetAfter-passed)
 		dst = append(dst, d)
@@ -293,16 +263,12 @@ func (a *claim) append(dst []headgate.Decision, c *headgate.Check, place int, no
 
 // noteAnswer records how much the store has left for a watched key, and whether the store has
 // charged the check.
-func (l *Layer) noteAnswer(c *headgate.Check, decisions []headgate.Decision, charged bool) {
-	name := version{c.Rule, c.Key}
-	s, _ := l.shard(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k := s.keys[name]; k != nil {
-		k.remaining = leastLeft(decisions)
-		if charged {
-			k.charged(decisions, c.Units(), l.now())
-		}
+func (k *hotKey) noteAnswer(l *Layer, decisions []headgate.Decision, units int64, charged bool) {
+	k.shard.mu.Lock()
+	defer k.shard.mu.Unlock()
+	k.remaining = leastLeft(decisions)
+	if charged {
+		k.charged(decisions, units, l.now())
 	}
 }
 
@@ -331,11 +297,8 @@ func leastLeft(decisions []headgate.Decision) int64 {
 
 // heldUnits returns how many units this node holds for a key.
 func (l *Layer) heldUnits(c *headgate.Check) int64 {
-	name := version{c.Rule, c.Key}
-	s, _ := l.shard(name)
-	s.mu.Lock()
+	s, k, _ := l.lock(c)
 	defer s.mu.Unlock()
-	k := s.keys[name]
 	if k == nil {
 		return 0
 	}
@@ -346,10 +309,8 @@ func (l *Layer) heldUnits(c *headgate.Check) int64 {
 // forget drops the units that are held for the keys, without giving them back.
 func (l *Layer) forget(checks []headgate.Check) {
 	for i := range checks {
-		name := version{checks[i].Rule, checks[i].Key}
-		s, _ := l.shard(name)
-		s.mu.Lock()
-		if k := s.keys[name]; k != nil {
+		s, k, _ := l.lock(&checks[i])
+		if k != nil {
 			k.era++
 			l.counts.lost.Add(k.left)
 			k.batches, k.left = nil, 0
@@ -357,4 +318,96 @@ func (l *Layer) forget(checks []headgate.Check) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// fill begins a call that takes more units, if that is worthwhile and no such call is under way. It
+// returns a channel that is closed when the call has ended, or nil if there is no call. The key's
+// shard is locked.
+func (l *Layer) fill(k *hotKey, now instant) <-chan struct{} {
+	if k.filling != nil {
+		return k.filling
+	}
+	if now.mono < k.notBefore || l.closed.Load() {
+		return nil
+	}
+	n := k.size(now, max(1, l.options.Nodes()))
+	if n < 2*k.cost {
+		return nil
+	}
+	k.filling, k.coming = make(chan struct{}), n
+	era := k.era
+	l.fills.Go(func() { l.takeInAdvance(k, n, era) })
+	return k.filling
+}
+
+// size returns how many units to take. It also sets k.most, the number of units that may be held.
+// The key's shard is locked.
+func (k *hotKey) size(now instant, nodes int64) int64 {
+	passed := now.mono - k.sampled
+	seen := float64(k.asked) / max(passed, time.Millisecond).Seconds()
+	settled := passed >= k.plan.hold/16
+	switch {
+	case settled:
+		k.rate = max(seen, (k.rate+seen)/2)
+	case passed >= time.Millisecond && k.asked >= hotTakes*k.cost && seen > k.rate:
+		// A sample this short may be a burst.
+		k.rate = min(seen, 4*k.rate)
+		settled = true
+	}
+	if settled {
+		k.asked, k.sampled = 0, now.mono
+	}
+	wanted := int64(min(k.rate*k.plan.hold.Seconds()/fillPart, headgate.MaxCount))
+	k.most = k.remaining / (roomPart * nodes)
+	return min(wanted, k.most-k.left-k.returning)
+}
+
+// takeInAdvance makes the call that takes units.
+func (l *Layer) takeInAdvance(k *hotKey, n int64, era uint64) {
+	ctx, cancel := context.WithTimeout(l.calls, layer.CallWithin)
+	defer cancel()
+	c := k.check // never changed, so it needs no lock
+	c.Cost = n
+	sent := l.now()
+	decisions, err := l.inner.Take(ctx, headgate.OpTake, []headgate.Check{c}, nil)
+	now := l.now()
+
+	k.shard.mu.Lock()
+	defer k.shard.mu.Unlock()
+	defer func() {
+		close(k.filling)
+		k.filling, k.coming = nil, 0
+	}()
+	switch {
+	case err != nil || len(decisions) == 0 || decisions[0].Source != headgate.SourceStore:
+		// The store, or the layer that decided instead, may have charged the units. They are not
+		// given back, because they may not have been charged.
+		k.notBefore = now.mono + sickPause
+		if !errors.Is(err, layer.ErrNotAsked) {
+			l.counts.lost.Add(n)
+		}
+		return
+	case k.era != era:
+		return // The store may have charged the units before the reset.
+	}
+	k.remaining = leastLeft(decisions)
+	if !headgate.NewVerdict(decisions).Allowed {
+		return
+	}
+	l.counts.leases.Add(1)
+	l.counts.taken.Add(n)
+	k.charged(decisions, n, now)
+	limits := k.name.rule.Limits()
+	span := k.plan.usable(decisions)
+	for i := range decisions {
+		decisions[i].Rule, decisions[i].Limit = k.name.rule, &limits[i]
+	}
+	b := &batch{left: n, at: decisions[0].At, end: sent.add(span)}
+	if b.end.reached(now) {
+		// A window is about to end, or the call took too long.
+		k.notBefore = now.mono + k.plan.hold/16
+	}
+	k.batches, k.left = append(k.batches, b), k.left+n
+	k.decisions, k.decidedAt, k.low = decisions, now.mono, n/lowPart
+	l.returns.due(b.end.mono)
 }

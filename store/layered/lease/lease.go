@@ -3,8 +3,10 @@ package lease
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,7 +47,7 @@ type Layer struct {
 	fills   sync.WaitGroup
 	calls   context.Context // for the calls in the background
 	abandon context.CancelFunc
-	keeper  keeper
+	returns returns
 }
 
 // New returns a layer around a store. Close it when it is no longer needed.
@@ -68,7 +70,7 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	l := &Layer{inner: inner, options: o, start: time.Now(), seed: maphash.MakeSeed(), plans: layer.NewDerived(newPlan)}
 	l.pool.New = func() any { return new(scratch) }
 	l.calls, l.abandon = context.WithCancel(context.Background())
-	l.keeper.start(l)
+	l.returns.start(l)
 	return l, nil
 }
 
@@ -87,21 +89,16 @@ func (l *Layer) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	l.awaitShards() // A request that holds a shard's lock may still begin a call; later ones do not.
-	stop := context.AfterFunc(ctx, l.abandon)
-	l.fills.Wait()
-	l.keeper.stop()
-	stop()
-	l.abandon()
-	return l.keeper.rest(ctx)
-}
-
-// awaitShards waits until every request that holds the lock of a shard has released it.
-func (l *Layer) awaitShards() {
-	for i := range l.shards {
+	for i := range l.shards { // A request that holds a lock may still begin a call; later ones do not.
 		l.shards[i].mu.Lock()
 		l.shards[i].mu.Unlock() //nolint:staticcheck // Having held the lock is all that matters.
 	}
+	stop := context.AfterFunc(ctx, l.abandon)
+	l.fills.Wait()
+	err := l.returns.stop()
+	stop()
+	l.abandon()
+	return errors.Join(err, l.returns.all(ctx))
 }
 
 // Stats count what a layer has done since it was made. Keys and Held describe the present moment
@@ -176,63 +173,114 @@ type outer struct{ *Layer }
 // Take implements [headgate.Store]. If the request is decided from held units, Take does not
 // allocate if dst has room.
 func (l outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if op == headgate.OpReset {
-		return l.reset(ctx, checks, dst)
-	}
-	if !anyLeased(checks) {
+	if op != headgate.OpReset && !anyLeased(checks) {
 		return l.inner.Take(ctx, op, checks, dst)
 	}
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	switch {
-	case op == headgate.OpPeek:
-		return l.peek(ctx, checks, dst)
-	case op != headgate.OpTake:
-		return l.ask(ctx, op, checks, dst)
-	case len(checks) == 1:
-		return l.takeOne(ctx, checks, dst)
+	if op == headgate.OpTake {
+		return l.take(ctx, checks, dst)
 	}
-	return l.takeSeveral(ctx, checks, dst)
+	if op == headgate.OpReset {
+		// Units that this node is taking in advance at the moment of the reset may be from before
+		// it, so they are dropped too.
+		l.forget(checks)
+		defer l.forget(checks)
+	}
+	before := len(dst)
+	out, err := l.ask(checks, dst, func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error) {
+		return l.inner.Take(ctx, op, asked, room)
+	})
+	if err == nil && op == headgate.OpPeek {
+		l.addHeld(checks, out[before:])
+	}
+	return out, err
 }
 
-// takeOne is Take with OpTake for one check.
-func (l *Layer) takeOne(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	c := &checks[0]
-	p := l.plans.Of(c.Rule)
-	if p.hold == 0 {
-		return l.inner.Take(ctx, headgate.OpTake, checks, dst)
+// scratch is memory for one call that later calls reuse.
+type scratch struct {
+	asked     []headgate.Check    // what the store is asked
+	decisions []headgate.Decision // what the store has decided
+	claims    []claim             // of each check of the request
+}
+
+func (l *Layer) get() *scratch {
+	s, _ := l.pool.Get().(*scratch)
+	return s
+}
+
+// put returns the scratch to the pool. It removes the request's keys first, so that the pool does
+// not keep them alive.
+func (l *Layer) put(s *scratch) {
+	clear(s.asked)
+	clear(s.claims)
+	s.asked, s.decisions, s.claims = s.asked[:0], s.decisions[:0], s.claims[:0]
+	l.pool.Put(s)
+}
+
+// add adds a check to those for the store, with the rule that the store is to enforce.
+func (s *scratch) add(l *Layer, c *headgate.Check) {
+	s.asked = append(s.asked, *c)
+	if c.Consistency == headgate.Leased {
+		s.asked[len(s.asked)-1].Rule = l.plans.Of(c.Rule).strict
 	}
-	var a claim
+}
+
+// take is Take with OpTake. Held units are set aside, and the store decides the other checks. If it
+// does not admit them, the units are put back.
+func (l *Layer) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	now := l.now()
-	found, watched, fill := l.setAside(&a, p, c, now, true)
-	if fill != nil {
-		if err := await(ctx, fill); err != nil {
-			return dst, err
-		}
-		now = l.now()
-		found, _, _ = l.setAside(&a, p, c, now, false)
-	}
-	if found {
-		return a.append(dst, c, 0, now), nil
+	var first claim
+	waits := l.setAside(&first, &checks[0], now, true) != nil
+	if first.batch != nil && len(checks) == 1 {
+		return first.append(dst, &checks[0], 0, now), nil
 	}
 	s := l.get()
 	defer l.put(s)
-	s.add(c, p.strict, 0)
-	out, err := l.inner.Take(ctx, headgate.OpTake, s.checks, dst)
-	if err != nil {
-		return out, err
+	s.claims = append(s.claims, first)
+	for i := range checks[1:] {
+		s.claims = append(s.claims, claim{})
+		waits = l.setAside(&s.claims[i+1], &checks[i+1], now, true) != nil || waits
 	}
-	s.showAll(out[len(dst):], checks)
-	if watched {
-		taken, _ := layer.Charged(out[len(dst):])
-		l.noteAnswer(c, out[len(dst):], taken != 0)
+	if waits {
+		// Units that are set aside may be admitted only until their batch ends.
+		l.putBack(s.claims, true)
+		for i := range s.claims {
+			if err := await(ctx, s.claims[i].fill); err != nil {
+				return dst, err
+			}
+		}
+		now = l.now()
+		for i := range checks {
+			l.setAside(&s.claims[i], &checks[i], now, false)
+		}
 	}
-	return out, nil
+	for i := range checks {
+		if s.claims[i].batch == nil {
+			s.add(l, &checks[i])
+		}
+	}
+	var charged uint64
+	if len(s.asked) > 0 {
+		var err error
+		if s.decisions, err = l.inner.Take(ctx, headgate.OpTake, s.asked, s.decisions); err != nil {
+			l.putBack(s.claims, false)
+			return dst, err
+		}
+		var admitted bool
+		if charged, admitted = layer.Charged(s.decisions); !admitted {
+			l.putBack(s.claims, false)
+		}
+	}
+	return l.merge(dst, checks, s, charged, now), nil
 }
 
-// await waits for a call that takes units in advance.
+// await waits for a call that takes units in advance, if there is one.
 func await(ctx context.Context, fill <-chan struct{}) error {
+	if fill == nil {
+		return nil
+	}
 	select {
 	case <-fill:
 		return nil
@@ -241,98 +289,56 @@ func await(ctx context.Context, fill <-chan struct{}) error {
 	}
 }
 
-// takeSeveral is Take with OpTake for any number of checks. Held units are set aside, and the store
-// decides the other checks. If it does not admit them, the units are put back.
-func (l *Layer) takeSeveral(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s := l.get()
-	defer l.put(s)
-	// Wait first: units that are set aside may be admitted only until their batch ends.
+// merge appends all decisions in the order of the checks, and learns from those of the store.
+// charged has a bit for each check that the store was asked about and has charged.
+func (l *Layer) merge(dst []headgate.Decision, checks []headgate.Check, s *scratch, charged uint64, now instant) []headgate.Decision {
+	rest, asked := s.decisions, 0
 	for i := range checks {
-		s.held[i] = claim{}
-		if fill := l.prepare(&checks[i]); fill != nil {
-			if err := await(ctx, fill); err != nil {
-				return dst, err
-			}
+		c, a := &checks[i], &s.claims[i]
+		if a.batch != nil {
+			dst = a.append(dst, c, i, now)
+			continue
 		}
-	}
-	now := l.now()
-	for i := range checks {
-		c, enforced := &checks[i], checks[i].Rule
-		if c.Consistency == headgate.Leased {
-			p := l.plans.Of(c.Rule)
-			enforced = p.strict
-			if p.hold != 0 {
-				if found, _, _ := l.setAside(&s.held[i], p, c, now, false); found {
-					continue
-				}
-			}
-		}
-		s.add(c, enforced, i)
-	}
-	admitted := true
-	if len(s.checks) > 0 {
-		var err error
-		if s.decisions, err = l.inner.Take(ctx, headgate.OpTake, s.checks, s.decisions); err != nil {
-			l.putBack(s.held[:len(checks)])
-			return dst, err
-		}
-		var taken uint64
-		taken, admitted = layer.Charged(s.decisions)
-		l.learn(s, checks, taken)
-	}
-	if !admitted {
-		l.putBack(s.held[:len(checks)])
-	}
-	rest := s.decisions
-	for i := range checks {
-		if s.held[i].key != nil {
-			dst = s.held[i].append(dst, &checks[i], i, now)
-		} else {
-			dst, rest = s.show(dst, rest, checks, i)
-		}
-	}
-	return dst, nil
-}
-
-// ask makes the store carry out op for all checks.
-func (l *Layer) ask(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s := l.get()
-	defer l.put(s)
-	s.addAll(l, checks)
-	out, err := l.inner.Take(ctx, op, s.checks, dst)
-	if err == nil {
-		s.showAll(out[len(dst):], checks)
-	}
-	return out, err
-}
-
-// learn records how much the store has left for watched keys. taken has a bit for each check that
-// the store has charged.
-func (l *Layer) learn(s *scratch, checks []headgate.Check, taken uint64) {
-	for rest := s.decisions; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && rest[n].Check == rest[0].Check {
+		n := 0
+		for n < len(rest) && rest[n].Check == asked {
 			n++
 		}
-		place := s.places[rest[0].Check]
-		if c := &checks[place]; c.Consistency == headgate.Leased {
-			if p := l.plans.Of(c.Rule); p.hold != 0 {
-				l.noteAnswer(c, rest[:n], taken&(1<<rest[0].Check) != 0)
-			}
+		if a.key != nil {
+			a.key.noteAnswer(l, rest[:n], c.Units(), charged&(1<<asked) != 0)
 		}
-		rest = rest[n:]
+		for j := range rest[:n] {
+			d := &rest[j]
+			// A layer that decided by another rule names the limits of that rule, which stay.
+			if enforced := s.asked[asked].Rule.Limits(); j < len(enforced) && d.Limit == &enforced[j] {
+				d.Limit = &c.Rule.Limits()[j]
+			}
+			d.Rule, d.Check = c.Rule, i
+		}
+		dst, rest = append(dst, rest[:n]...), rest[n:]
+		asked++
 	}
+	return dst
 }
 
-// peek asks the store, and adds the units that are held here.
-func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	before := len(dst)
-	out, err := l.ask(ctx, headgate.OpPeek, checks, dst)
-	if err != nil {
-		return out, err
+// ask lets the store decide all checks in a call that takes no units.
+func (l *Layer) ask(checks []headgate.Check, dst []headgate.Decision, call func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error)) ([]headgate.Decision, error) {
+	s := l.get()
+	defer l.put(s)
+	s.claims = slices.Grow(s.claims, len(checks))[:len(checks)]
+	for i := range checks {
+		s.add(l, &checks[i])
 	}
-	for i := before; i < len(out); i++ {
-		d := &out[i]
+	var err error
+	if s.decisions, err = call(s.asked, s.decisions); err != nil {
+		return dst, err
+	}
+	return l.merge(dst, checks, s, 0, instant{}), nil
+}
+
+// addHeld adds the units that are held here to the store's answer to a peek.
+func (l *Layer) addHeld(checks []headgate.Check, decisions []headgate.Decision) {
+	for i := range decisions {
+		d := &decisions[i]
 		c := &checks[d.Check]
 		if c.Consistency != headgate.Leased || d.Source != headgate.SourceStore {
 			continue
@@ -343,18 +349,63 @@ func (l *Layer) peek(ctx context.Context, checks []headgate.Check, dst []headgat
 			d.Allowed, d.RetryAfter = true, 0
 		}
 	}
-	return out, nil
 }
 
-// reset drops the units that are held for the keys, and lets the store reset the keys. Units that
-// this node is taking in advance at that moment may be from before the reset, so they are dropped
-// too.
-func (l *Layer) reset(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if err := store.Validate(headgate.OpReset, checks); err != nil {
-		return dst, err
+// ledger is a ledger with leases in front of it. The ledger inside decides the requests that are
+// remembered, under the rules that it is to enforce. It also validates them.
+type ledger struct {
+	outer
+	inner headgate.Ledger
+}
+
+var _ headgate.Ledger = (*ledger)(nil)
+
+// TakeOnce implements [headgate.Ledger].
+func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return l.askLedger(checks, dst, func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error) {
+		return l.inner.TakeOnce(ctx, terms, asked, room)
+	})
+}
+
+// Reserve implements [headgate.Ledger]. The checks of the reservation have the rules
+// that the caller knows.
+func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (r headgate.Reservation, out []headgate.Decision, err error) {
+	out, err = l.askLedger(checks, dst, func(asked []headgate.Check, room []headgate.Decision) (out []headgate.Decision, err error) {
+		r, out, err = l.inner.Reserve(ctx, terms, asked, room)
+		for i := range r.Checks {
+			held := &r.Checks[i]
+			for j := range asked {
+				if c := &asked[j]; c.Rule == held.Rule && c.Key == held.Key {
+					held.Rule = checks[j].Rule
+				}
+			}
+		}
+		return out, err
+	})
+	return r, out, err
+}
+
+// Recall implements [headgate.Ledger]. The checks have the rules that the store
+// enforces.
+func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
+	return l.inner.Recall(ctx, id)
+}
+
+// Settle implements [headgate.Ledger].
+func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return l.askLedger(r.Checks, dst, func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error) {
+		r.Checks = asked
+		return l.inner.Settle(ctx, r, units, room)
+	})
+}
+
+// askLedger is ask for the ledger inside, which may keep the checks. Checks that are not leased or have
+// no rule go to it as they are.
+func (l *ledger) askLedger(checks []headgate.Check, dst []headgate.Decision, call func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error)) ([]headgate.Decision, error) {
+	if !anyLeased(checks) || slices.ContainsFunc(checks, func(c headgate.Check) bool { return c.Rule == nil }) {
+		return call(checks, dst)
 	}
-	l.forget(checks)
-	out, err := l.ask(ctx, headgate.OpReset, checks, dst)
-	l.forget(checks)
-	return out, err
+	return l.ask(checks, dst, func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error) {
+		return call(slices.Clone(asked), room)
+	})
 }
