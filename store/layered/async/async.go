@@ -48,6 +48,7 @@ type Layer struct {
 	next     atomic.Int64 // when the next report is due, in ns since start
 	most     int          // entries in a shard
 	reporter reporter
+	closed   atomic.Bool
 	pool     sync.Pool // of *scratch
 	shards   [64]keyShard
 	seen     [1 << 16]atomic.Uint32 // tags of recently requested keys
@@ -177,17 +178,10 @@ func (a outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	if err := store.Validate(op, checks); err != nil {
 		return dst, err
 	}
-	if len(checks) == 1 && op != headgate.OpRefund {
-		hash := a.hash(&checks[0])
-		out, known, decided := a.takeSingle(op, hash, &checks[0], dst)
-		switch {
-		case decided:
-			return out, nil
-		case !known:
-			return a.askFirst(ctx, op, hash, checks, dst)
-		}
+	if op == headgate.OpRefund {
+		return a.refund(ctx, checks, dst)
 	}
-	return a.takeSeveral(ctx, op, checks, dst)
+	return a.decide(ctx, op, checks, dst)
 }
 
 // countsAsync reports whether a check may be decided from memory. A rule is counted strictly
@@ -271,43 +265,278 @@ func (a *Layer) forget(checks []headgate.Check) {
 	}
 }
 
-// takeSingle decides one check from memory if it can. known reports whether the key has an entry.
-func (a *Layer) takeSingle(op headgate.Op, hash uint64, c *headgate.Check, dst []headgate.Decision) (_ []headgate.Decision, known, decided bool) {
-	s := a.shard(hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.find(c, a.options.Part)
-	if e == nil || s.closed {
-		s.asked++
-		return dst, false, false
-	}
-	now := a.now()
-	result := e.decide(c.Units(), &a.options, now)
-	if result == askStore {
-		return dst, true, false
-	}
-	s.local++
-	e.asked, e.onError = true, c.OnError
-	charged := result == admit && op == headgate.OpTake
-	if charged {
-		e.unreported += c.Units()
-	}
-	return e.describe(dst, c, 0, charged, 0, &a.options, now, a.untilNext(now)), true, true
+// scratch is memory for one request that later requests reuse.
+type scratch struct {
+	parts     []part              // of each check of the request
+	checks    []headgate.Check    // what the store is asked
+	local     []headgate.Decision // what was decided from memory
+	decisions []headgate.Decision // what the store has decided
 }
 
-// askFirst lets the store decide one check whose key has no entry. It remembers the answer only if
-// the key was requested recently, so that rare keys take no memory.
-func (a *Layer) askFirst(ctx context.Context, op headgate.Op, hash uint64, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if !a.askedLately(hash) {
-		return a.inner.Take(ctx, op, checks, dst)
+// part is the state of one check of a request.
+type part struct {
+	hash     uint64
+	entry    *entry // nil if nothing is known, or the check is strict
+	async    bool
+	outcome  outcome
+	held     int64 // units of this request that are pending until it is decided
+	carried  int64 // units of earlier requests that are reported together with this one
+	resets   uint32
+	from, to int // its decisions among the local ones
+}
+
+func (a *Layer) getScratch() *scratch {
+	s, _ := a.pool.Get().(*scratch)
+	return s
+}
+
+// putScratch returns the scratch to the pool. It removes the request's keys first, so that the pool
+// does not keep them alive.
+func (a *Layer) putScratch(s *scratch) {
+	clear(s.checks)
+	clear(s.parts)
+	s.parts, s.checks, s.local, s.decisions = s.parts[:0], s.checks[:0], s.local[:0], s.decisions[:0]
+	a.pool.Put(s)
+}
+
+// decide takes or peeks. What can be decided from memory is decided first, and its units are set
+// aside. Then the store decides the other checks. All checks are charged or none. For a refund, decide
+// looks up how the limits stand, wherever that is known.
+func (a *Layer) decide(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	penalized, several := false, len(checks) > 1
+	for i := range checks {
+		penalized = penalized || several && op == headgate.OpTake && layer.Penalizes(checks[i].Rule)
 	}
+	var first part
+	if !several {
+		if dst = a.fromMemory(op, &checks[0], 0, &first, dst, false, false); first.outcome != askStore {
+			return dst, nil
+		}
+		if first.entry == nil && op != headgate.OpRefund && !a.askedLately(first.hash) {
+			a.carryUnreported(op, &checks[0], &first)
+			return a.inner.Take(ctx, op, checks, dst) // A rare key takes no memory.
+		}
+	}
+	s := a.getScratch()
+	defer a.putScratch(s)
+	refused := false
+	for i := range checks {
+		s.parts = append(s.parts, first)
+		p := &s.parts[i]
+		if several {
+			s.local = a.fromMemory(op, &checks[i], i, p, s.local, true, penalized)
+		}
+		refused = refused || p.outcome == deny && !checks[i].Shadow
+	}
+	if refused {
+		a.settleLocal(checks, s, false, false)
+		return append(dst, s.local...), nil
+	}
+	for i := range checks {
+		if p := &s.parts[i]; p.outcome == askStore {
+			s.checks = append(s.checks, checks[i])
+			a.carryUnreported(op, &s.checks[len(s.checks)-1], p)
+		}
+	}
+	admitted := true
 	began := a.now()
-	out, err := a.inner.Take(ctx, op, checks, dst)
-	if err != nil {
-		return out, err
+	if len(s.checks) > 0 {
+		asked := op
+		if op == headgate.OpRefund {
+			asked = headgate.OpPeek
+		}
+		var err error
+		if s.decisions, err = a.inner.Take(ctx, asked, s.checks, s.decisions); err != nil {
+			a.settleLocal(checks, s, false, true)
+			return dst, err
+		}
+		if op == headgate.OpTake {
+			_, admitted = layer.Charged(s.decisions)
+		}
 	}
-	decisions := out[len(dst):]
-	held, _ := layer.Charged(decisions)
-	a.settleAsked(op, &checks[0], &part{hash: hash}, decisions, op == headgate.OpTake && held != 0, began, a.now())
-	return out, nil
+	a.settleLocal(checks, s, admitted, false)
+	return a.merge(op, checks, dst, s, admitted, began), nil
+}
+
+// fromMemory decides a check from memory if it can, and appends its decisions. If the request has
+// several checks, the units are pending until all of it is decided. penalized says that a rule of the
+// request has a penalty. Then fromMemory leaves denials to the store, because the penalty has to
+// count them.
+func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part, dst []headgate.Decision, several, penalized bool) []headgate.Decision {
+	if p.async = countsAsync(c); !p.async {
+		return dst
+	}
+	p.hash = a.hash(c)
+	shard := a.shard(p.hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	e := shard.find(c, a.options.Part)
+	if e == nil || shard.closed {
+		return dst
+	}
+	now := a.now()
+	p.entry, p.resets = e, e.resets
+	e.onError = c.OnError
+	if op != headgate.OpRefund {
+		p.outcome = e.decide(c.Units(), &a.options, now)
+	} else if now < e.goodUntil {
+		p.outcome = admit
+	}
+	if p.outcome == deny && penalized {
+		p.outcome = askStore
+	}
+	if p.outcome == askStore {
+		return dst
+	}
+	shard.local++
+	e.asked = true
+	charged := p.outcome == admit && op == headgate.OpTake
+	switch {
+	case charged && several:
+		p.held = c.Units()
+		e.pending += p.held
+	case charged:
+		e.unreported += c.Units()
+	}
+	p.from = len(dst)
+	dst = e.describe(dst, c, place, charged, p.held, &a.options, now, a.untilNext(now))
+	p.to = len(dst)
+	return dst
+}
+
+// carryUnreported adds the key's unreported units to a check that goes to the store, so that the
+// store's answer takes them into account.
+func (a *Layer) carryUnreported(op headgate.Op, c *headgate.Check, p *part) {
+	if !p.async {
+		return
+	}
+	shard := a.shard(p.hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	shard.asked++
+	e := p.entry
+	if e == nil || op != headgate.OpTake {
+		return
+	}
+	p.held = c.Units()
+	// After a failed call the store may already have counted them.
+	if more := e.unreported; more > 0 && !e.callFailed && p.held+more <= e.capacity() {
+		p.carried = more
+		e.unreported -= more
+		c.Cost = p.held + more
+	}
+	e.pending += p.held + p.carried
+}
+
+// capacity is the largest cost that fits all limits of the key.
+func (e *entry) capacity() int64 {
+	least := int64(headgate.MaxCount)
+	limits := e.rule.Limits()
+	for i := range limits {
+		least = min(least, limits[i].Capacity())
+	}
+	return least
+}
+
+// settle books the units that were pending for a check. reported says that the store has charged
+// them, and admitted that they are still to be reported. The shard is locked.
+func (p *part) settle(reported, admitted bool) {
+	e := p.entry
+	e.pending -= p.held + p.carried
+	if e.resets != p.resets || reported {
+		return
+	}
+	e.unreported += p.carried
+	if admitted {
+		e.unreported += p.held
+	}
+}
+
+// settleLocal books or gives up the units of the checks that were decided from memory. With failed,
+// the store has not decided the others, and they are given up too.
+func (a *Layer) settleLocal(checks []headgate.Check, s *scratch, admitted, failed bool) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.entry == nil || p.held == 0 && !failed || p.outcome == askStore && !failed {
+			continue
+		}
+		shard := a.shard(p.hash)
+		shard.mu.Lock()
+		p.settle(false, admitted)
+		p.entry.callFailed = p.entry.callFailed || failed && p.outcome == askStore
+		shard.mu.Unlock()
+		for j := p.from; j < p.to && !admitted; j++ {
+			d := &s.local[j]
+			d.Remaining = min(d.Remaining+checks[i].Units(), d.Limit.Capacity())
+		}
+	}
+}
+
+// merge learns from the store's decisions, and appends all decisions in the order of the checks.
+func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, s *scratch, admitted bool, began time.Duration) []headgate.Decision {
+	now := a.now()
+	rest := s.decisions
+	asked := 0
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.outcome != askStore {
+			dst = append(dst, s.local[p.from:p.to]...)
+			continue
+		}
+		n, fits := 0, true
+		for n < len(rest) && rest[n].Check == asked {
+			fits = fits && rest[n].Allowed
+			n++
+		}
+		own := rest[:n]
+		rest = rest[n:]
+		asked++
+		if p.async && (p.entry != nil || a.askedLately(p.hash)) {
+			a.settleAsked(op, &checks[i], p, own, admitted && fits && op == headgate.OpTake, began, now)
+		}
+		for j := range own {
+			own[j].Check = i
+		}
+		dst = append(dst, own...)
+	}
+	return dst
+}
+
+// settleAsked handles the store's answer about one check. It learns from the answer, books or
+// returns the units that were pending, and removes the effect of the carried units from the
+// decisions.
+func (a *Layer) settleAsked(op headgate.Op, c *headgate.Check, p *part, decisions []headgate.Decision, charged bool, began, now time.Duration) {
+	shard := a.shard(p.hash)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	e := p.entry
+	uncounted := nobodyCounts(decisions)
+	charged = charged && !uncounted
+	units := int64(0)
+	if charged {
+		units = c.Units() + p.carried
+	}
+	if e != nil {
+		p.settle(charged, false)
+		e.callFailed = e.callFailed || uncounted
+		if e.resets != p.resets {
+			return
+		}
+	} else if e = a.entryFor(shard, c); e == nil {
+		return
+	}
+	e.learn(decisions, c.Units(), units, &a.options, a.options.pause(), began, now)
+	if charged {
+		return
+	}
+	for i := range decisions {
+		d := &decisions[i]
+		d.Remaining = max(0, d.Remaining-e.unreported)
+		if d.RetryAfter > 0 {
+			d.RetryAfter = max(d.RetryAfter, a.options.pause())
+		}
+		if op == headgate.OpPeek && d.Allowed && d.Remaining < c.Units() {
+			d.Allowed, d.RetryAfter = false, max(a.untilNext(now), time.Microsecond)
+		}
+	}
 }

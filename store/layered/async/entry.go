@@ -98,10 +98,9 @@ func nobodyCounts(decisions []headgate.Decision) bool {
 type outcome uint8
 
 const (
-	askStore    outcome = iota // this node knows too little
-	admit                      // the cost fits into this node's share
-	deny                       // as far as this node knows, the store would deny the cost
-	refundLater                // a refund that is sent with a later report; see refund.go
+	askStore outcome = iota // this node knows too little
+	admit                   // the cost fits into this node's share
+	deny                    // as far as this node knows, the store would deny the cost
 )
 
 // room is how many units of one limit are free.
