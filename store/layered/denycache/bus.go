@@ -114,89 +114,67 @@ func (n *news) publish(hash uint64) {
 	}
 }
 
-// speak sends the keys in the queue. After a quiet time the first message leaves at once;
-// later ones leave when they are full or newsPause has passed.
+// speak sends the keys in the queue. After a quiet time the first message leaves at once; the next
+// one leaves after newsPause, or at once if the last one was full.
 func (n *news) speak(ctx context.Context) {
-	hashes := make([]uint64, 0, newsKeys)
-	pause := time.NewTimer(0)
-	defer pause.Stop()
+	var keys []uint64
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case hash := <-n.queue:
-			hashes = n.gather(ctx, append(hashes[:0], hash), pause.C)
-			n.send(ctx, hashes)
-			pause.Reset(newsPause)
+			keys = n.gather(append(keys[:0], hash))
+			// An attempt that has begun when the process ends is still finished.
+			n.send(ctx, context.WithoutCancel(ctx), keys)
+			if len(keys) < newsKeys {
+				sleep.For(ctx, newsPause)
+			}
 		}
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastNewsWithin)
 	defer cancel()
-	for hashes = n.drain(hashes[:0]); len(hashes) > 0; hashes = n.drain(hashes[:0]) {
-		n.send(last, hashes)
+	for keys = n.gather(keys[:0]); len(keys) > 0; keys = n.gather(keys[:0]) {
+		n.send(last, last, keys)
 	}
 }
 
-// gather appends keys to hashes until there are enough for a message, or the pause has
-// ended and the queue is empty.
-func (n *news) gather(ctx context.Context, hashes []uint64, pause <-chan time.Time) []uint64 {
-	for len(hashes) < newsKeys {
+// gather appends the keys in the queue, up to as many as a message has room for.
+func (n *news) gather(keys []uint64) []uint64 {
+	for len(keys) < newsKeys {
 		select {
 		case hash := <-n.queue:
-			hashes = append(hashes, hash)
-			continue
-		case <-pause:
-		case <-ctx.Done():
-		}
-		break
-	}
-	return n.drain(hashes)
-}
-
-// drain appends the keys in the queue, up to as many as a message has room for.
-func (n *news) drain(hashes []uint64) []uint64 {
-	for len(hashes) < newsKeys {
-		select {
-		case hash := <-n.queue:
-			hashes = append(hashes, hash)
+			if !slices.Contains(keys, hash) {
+				keys = append(keys, hash)
+			}
 			continue
 		default:
 		}
 		break
 	}
-	slices.Sort(hashes)
-	return slices.Compact(hashes)
+	return keys
 }
 
-func (n *news) send(ctx context.Context, hashes []uint64) {
+// send sends a message, again and again while ctx lasts. The attempts are bounded by calls.
+func (n *news) send(ctx, calls context.Context, keys []uint64) {
 	message := make([]byte, 1, 1+8*newsKeys)
 	message[0] = newsVersion
-	for _, hash := range hashes {
+	for _, hash := range keys {
 		message = binary.BigEndian.AppendUint64(message, hash)
 	}
 	for try := 1; ; try++ {
-		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.within(ctx))
+		sending, cancel := context.WithTimeout(calls, newsWithin)
 		err := n.bus.Publish(sending, message)
 		cancel()
 		if err == nil {
-			n.published.Add(int64(len(hashes)))
+			n.published.Add(int64(len(keys)))
 			return
 		}
 		n.failure.Store(&err)
 		// A message may arrive twice without harm, so it can be repeated.
 		if try == newsTries || !sleep.For(ctx, newsRetry<<(try-1)) {
-			n.dropped.Add(int64(len(hashes)))
+			n.dropped.Add(int64(len(keys)))
 			return
 		}
 	}
-}
-
-// within returns how long an attempt may take. When the process ends, an attempt that has begun
-// is still finished; only the last message has a shorter time.
-func (n *news) within(ctx context.Context) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return max(0, min(newsWithin, time.Until(end)))
-	}
-	return newsWithin
 }
 
 var errListening = errors.New("the connection has ended")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -131,82 +132,52 @@ func (d *Layer) rememberable(c *headgate.Check) remembers {
 	return denials
 }
 
-// glance is a check of whose counter something may be remembered.
-type glance struct {
-	check int
-	hash  uint64 // of the counter, by which all processes know it
-}
-
-// fewGlances is how many glances fit on the stack.
-const fewGlances = 8
-
-// glance appends the checks of whose counters something may be remembered. These may be checks whose
-// own denials are not, such as those in shadow: they charge the same counters. may reports whether
-// a denial of any of the checks may be remembered.
-func (d *Layer) glance(checks []headgate.Check, dst []glance) (known []glance, may bool) {
-	empty := d.table.count.Load() == 0 // then there is no need to hash the keys
+// recall appends the decisions of the checks that are certain to be denied. known has a bit for each
+// check of whose counter something is remembered. These may be checks whose own denials are not, such
+// as those in shadow: they charge the same counters.
+func (d *Layer) recall(ctx context.Context, checks []headgate.Check, now time.Duration, dst []headgate.Decision) (_ []headgate.Decision, known uint64, found bool) {
+	if d.table.count.Load() == 0 {
+		return dst, 0, false // There is no need to hash the keys.
+	}
+	before, blocked := len(dst), false
 	for i := range checks {
 		c := &checks[i]
-		remembered := d.rememberable(c) != nothing
-		may = may || remembered
-		if empty || !remembered && !chargesRemembered(c) {
+		what := d.rememberable(c)
+		if c.Rule == nil || what == nothing && !c.Shadow && c.DenyCache != headgate.DenyCacheOff {
 			continue
 		}
-		if hash := layer.CounterOf(c).Hash(); d.table.has(hash) {
-			dst = append(dst, glance{check: i, hash: hash})
+		e, there, denied := d.table.find(layer.CounterOf(c).Hash(), c, now)
+		if there {
+			known |= 1 << i
 		}
-	}
-	return dst, may
-}
-
-// chargesRemembered reports whether a check whose denials are not remembered may charge a counter
-// of which another check's denials are.
-func chargesRemembered(c *headgate.Check) bool {
-	return c.Rule != nil && (c.Shadow || c.DenyCache == headgate.DenyCacheOff)
-}
-
-// recall appends the decisions of the checks that are certain to be denied.
-func (d *Layer) recall(checks []headgate.Check, glances []glance, now time.Duration, dst []headgate.Decision) (_ []headgate.Decision, found bool) {
-	before, blocked := len(dst), false
-	for i := range glances {
-		g := &glances[i]
-		c := &checks[g.check]
-		if d.rememberable(c) == nothing {
-			continue
-		}
-		e, ok := d.table.find(g.hash, c, now)
-		if !ok {
+		if !denied || what == nothing {
 			continue
 		}
 		blocked = blocked || e.blocked
 		same, passed := e.cost == c.Units(), (now - e.decidedAt).Truncate(time.Microsecond)
-		for _, one := range e.decisions {
-			if !same && one.Limit.Algorithm != headgate.Penalty {
+		for _, d := range e.decisions {
+			if !same && d.Limit.Algorithm != headgate.Penalty {
 				continue // it is of another cost
 			}
-			one.Check, one.Source = g.check, headgate.SourceCache
-			one.At += headgate.Instant(passed.Microseconds())
-			one.Delay = max(0, one.Delay-passed)
-			if one.RetryAfter > 0 {
-				one.RetryAfter -= passed
+			d.Check, d.Source = i, headgate.SourceCache
+			d.At += headgate.Instant(passed.Microseconds())
+			d.Delay = max(0, d.Delay-passed)
+			if d.RetryAfter > 0 {
+				d.RetryAfter -= passed
 			}
-			if one.ResetAfter -= passed; one.ResetAfter <= 0 {
-				one.ResetAfter, one.Remaining = 0, one.Limit.Capacity()
+			if d.ResetAfter -= passed; d.ResetAfter <= 0 {
+				d.ResetAfter, d.Remaining = 0, d.Limit.Capacity()
 			}
-			dst = append(dst, one)
+			dst = append(dst, d)
 		}
 	}
-	if len(dst) == before {
-		return dst, false
+	if len(dst) == before || ctx.Err() != nil || store.Validate(headgate.OpTake, checks) != nil {
+		return dst[:before], known, false
 	}
-	if !blocked {
-		for i := range checks {
-			if layer.Penalizes(checks[i].Rule) {
-				return dst[:before], false
-			}
-		}
+	if !blocked && slices.ContainsFunc(checks, func(c headgate.Check) bool { return layer.Penalizes(c.Rule) }) {
+		return dst[:before], known, false
 	}
-	return dst, true
+	return dst, known, true
 }
 
 // rememberDenials remembers the denials among the decisions of a call.
@@ -281,19 +252,21 @@ func (d *Layer) forgetFreed(c *headgate.Check) {
 	d.news.publish(hash)
 }
 
-// forgetCharged forgets the denials of keys that were charged, in this process only. Such a key
-// is still denied, but the numbers have changed.
-func (d *Layer) forgetCharged(checks []headgate.Check) {
-	var room [fewGlances]glance
-	known, _ := d.glance(checks, room[:0])
-	d.drop(known)
-}
-
-func (d *Layer) drop(known []glance) {
-	for i := range known {
-		d.table.drop(known[i].hash)
+// forgetCharged forgets the denials of keys that were charged, in this process only: of those checks
+// that have a bit. Such a key is still denied, but the numbers have changed.
+func (d *Layer) forgetCharged(checks []headgate.Check, bits uint64) {
+	if d.table.count.Load() == 0 {
+		return
+	}
+	for i := range checks {
+		if bits&(1<<i) != 0 && checks[i].Rule != nil {
+			d.table.drop(layer.CounterOf(&checks[i]).Hash())
+		}
 	}
 }
+
+// all has a bit for each check.
+const all = ^uint64(0)
 
 // outer is the store inside, with a memory of denials in front of it.
 type outer struct{ *Layer }
@@ -309,7 +282,7 @@ func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	out, err := s.inner.Take(ctx, op, checks, dst)
 	switch {
 	case op == headgate.OpCharge:
-		s.forgetCharged(checks)
+		s.forgetCharged(checks, all)
 	case !errors.Is(err, headgate.ErrInvalid): // one that failed otherwise may have counted
 		for i := range checks {
 			s.forgetFreed(&checks[i])
@@ -321,23 +294,24 @@ func (s outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 // take answers from memory if the request is certain to be denied. Otherwise it asks the store
 // and remembers what it denies.
 func (s outer) take(ctx context.Context, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	var room [fewGlances]glance
-	known, may := s.glance(checks, room[:0])
+	may := false
+	for i := range checks {
+		may = may || s.rememberable(&checks[i]) != nothing
+	}
 	var asked moment
 	if may {
 		asked = s.table.moment()
-		if len(known) > 0 && ctx.Err() == nil && store.Validate(headgate.OpTake, checks) == nil {
-			if out, found := s.recall(checks, known, asked.at, dst); found {
-				return out, nil
-			}
-		}
+	}
+	dst, known, found := s.recall(ctx, checks, asked.at, dst)
+	if found {
+		return dst, nil
 	}
 	before := len(dst)
 	out, err := s.inner.Take(ctx, headgate.OpTake, checks, dst)
 	switch {
 	case err != nil:
 	case admits(out[before:]):
-		s.drop(known)
+		s.forgetCharged(checks, known)
 	case may:
 		s.rememberDenials(checks, out[before:], asked)
 	}
@@ -354,7 +328,7 @@ func (s *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 	before := len(dst)
 	out, err := s.inner.TakeOnce(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.forgetCharged(checks)
+		s.forgetCharged(checks, all)
 	}
 	return out, err
 }
@@ -363,7 +337,7 @@ func (s *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []hea
 	before := len(dst)
 	r, out, err := s.inner.Reserve(ctx, terms, checks, dst)
 	if err != nil || admits(out[before:]) {
-		s.forgetCharged(checks)
+		s.forgetCharged(checks, all)
 	}
 	return r, out, err
 }
@@ -378,7 +352,7 @@ func (s *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 	if errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrInvalid) {
 		return out, err
 	}
-	s.forgetCharged(r.Checks)
+	s.forgetCharged(r.Checks, all)
 	for i := range r.Checks {
 		if i < len(units) && units[i] < r.Checks[i].Units() {
 			s.forgetFreed(&r.Checks[i])

@@ -1,6 +1,8 @@
 package denycache
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,24 +30,9 @@ type moment struct {
 
 // shard holds the keys with some of the hashes.
 type shard struct {
-	mu        sync.Mutex // guards what follows; marks can be read without it
+	mu        sync.Mutex // guards what follows
 	entries   map[uint64]*deniedKey
-	forgotten [16]uint64 // for each kind of hash, when a key of it was forgotten last
-	all       uint64     // when all keys were forgotten last
-	marks     marks
-	stale     int // how many keys were removed whose marks are still there
-}
-
-// marks are a Bloom filter. They tell nearly all keys that are not remembered from those that are.
-// A request for such a key is the usual one, and a look into the map would cost it a lock and
-// several lines of memory that are in no cache of the processor. The marks need no lock and one
-// line, and those of all shards together are only 16 KiB. While 10,000 keys are remembered, one in
-// a hundred other keys has their marks; with DefaultMaxKeys, every second one.
-type marks [32]atomic.Uint64
-
-// of returns the word in which a key has its marks, and the marks.
-func (m *marks) of(hash uint64) (word *atomic.Uint64, mark uint64) {
-	return &m[hash>>6%uint64(len(m))], 1<<(hash>>11%64) | 1<<(hash>>17%64) | 1<<(hash>>23%64)
+	forgotten uint64 // when a key was forgotten last
 }
 
 // deniedKey holds the denials of a key by one version of a rule. A rule with other limits is
@@ -53,8 +40,7 @@ func (m *marks) of(hash uint64) (word *atomic.Uint64, mark uint64) {
 type deniedKey struct {
 	rule    *headgate.Rule
 	key     string
-	denials []denial
-	until   time.Duration // when the last of them ends
+	denials []denial // the first ends first
 }
 
 // costsOfKey is how many denials, of different costs, are remembered of a key.
@@ -78,53 +64,47 @@ func (t *table) shard(hash uint64) *shard { return &t.shards[hash%uint64(len(t.s
 
 func (t *table) moment() moment { return moment{t.now(), t.forgets.Load()} }
 
-// has reports whether a key may be remembered. If not, it certainly is not.
-func (t *table) has(hash uint64) bool {
-	word, mark := t.shard(hash).marks.of(hash)
-	return word.Load()&mark == mark
-}
-
-// find returns the store's denial of the check, if it still holds.
-func (t *table) find(hash uint64, c *headgate.Check, now time.Duration) (denial, bool) {
+// find returns the store's denial of the check, if it still holds. there reports whether anything is
+// remembered of the key.
+func (t *table) find(hash uint64, c *headgate.Check, now time.Duration) (_ denial, there, denied bool) {
 	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.entries[hash]
-	if k == nil || k.rule != c.Rule || now >= k.until || k.key != c.Key {
-		return denial{}, false
+	if k == nil || k.rule != c.Rule || k.key != c.Key {
+		return denial{}, k != nil, false
 	}
-	cost, other := c.Units(), -1
+	place, cost := -1, c.Units()
 	for i := range k.denials {
-		switch e := &k.denials[i]; {
-		case now >= e.until:
-		case e.cost == cost:
-			return *e, true
-		case e.blocked:
-			other = i
+		switch d := &k.denials[i]; {
+		case now >= d.until:
+		case d.cost == cost:
+			return *d, true, true
+		case d.blocked:
+			place = i
 		}
 	}
-	if other < 0 {
-		return denial{}, false
+	if place < 0 {
+		return denial{}, true, false
 	}
-	return k.denials[other], true
+	return k.denials[place], true, true
 }
 
-// keep remembers a denial, unless the key was forgotten since the store was asked.
-func (t *table) keep(hash uint64, c *headgate.Check, asked moment, e denial) {
+// keep remembers a denial, unless a key was forgotten since the store was asked. That may have been
+// another key of the shard; then the next denial is remembered.
+func (t *table) keep(hash uint64, c *headgate.Check, asked moment, d denial) {
 	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if max(s.all, *s.lastForgotten(hash)) > asked.forgets {
+	if s.forgotten > asked.forgets {
 		return
 	}
 	k := s.entries[hash]
 	if k == nil {
 		if len(s.entries) >= t.most {
-			t.remove(s, s.worst(e.decidedAt))
+			t.remove(s, s.worst(d.decidedAt))
 		}
 		t.count.Add(1)
-		word, mark := s.marks.of(hash)
-		word.Or(mark)
 	}
 	if k == nil || k.rule != c.Rule || k.key != c.Key {
 		// The caller's text may be part of something large, such as the body of a
@@ -135,47 +115,30 @@ func (t *table) keep(hash uint64, c *headgate.Check, asked moment, e denial) {
 		}
 		s.entries[hash] = k
 	}
-	k.add(e)
+	k.add(d)
 }
 
-// lastForgotten is when a key with this kind of hash was forgotten last.
-func (s *shard) lastForgotten(hash uint64) *uint64 {
-	return &s.forgotten[hash>>6%uint64(len(s.forgotten))]
-}
-
-// add replaces the denial of the same cost, or else takes a free place or that of the denial
-// that ends first.
-func (k *deniedKey) add(e denial) {
-	place := -1
-	for i := range k.denials {
-		if k.denials[i].cost == e.cost {
-			place = i
-			break
-		}
-		if place < 0 || k.denials[i].until < k.denials[place].until {
-			place = i
-		}
+// add remembers a denial in the place of that of the same cost, or of the one that ends first if
+// there are too many.
+func (k *deniedKey) add(d denial) {
+	k.denials = slices.DeleteFunc(k.denials, func(o denial) bool { return o.cost == d.cost })
+	if len(k.denials) == costsOfKey {
+		k.denials = k.denials[1:]
 	}
-	if place < 0 || k.denials[place].cost != e.cost && len(k.denials) < costsOfKey {
-		k.denials = append(k.denials, e)
-	} else {
-		k.denials[place] = e
-	}
-	k.until = 0
-	for i := range k.denials {
-		k.until = max(k.until, k.denials[i].until)
-	}
+	k.denials = append(k.denials, d)
+	slices.SortFunc(k.denials, func(a, b denial) int { return cmp.Compare(a.until, b.until) })
 }
 
 // worst returns an entry that has ended, or, of a few entries, the one that ends first.
 func (s *shard) worst(now time.Duration) (worst uint64) {
-	var until time.Duration
+	var first time.Duration
 	looked := 0
 	for hash, k := range s.entries {
-		if looked == 0 || k.until < until {
-			worst, until = hash, k.until
+		until := k.denials[len(k.denials)-1].until
+		if looked == 0 || until < first {
+			worst, first = hash, until
 		}
-		if looked++; until <= now || looked == 8 {
+		if looked++; first <= now || looked == 8 {
 			break
 		}
 	}
@@ -184,28 +147,10 @@ func (s *shard) worst(now time.Duration) (worst uint64) {
 
 // remove removes an entry, if it is there. The shard is locked.
 func (t *table) remove(s *shard, hash uint64) {
-	if _, ok := s.entries[hash]; !ok {
-		return
+	if _, ok := s.entries[hash]; ok {
+		delete(s.entries, hash)
+		t.count.Add(-1)
 	}
-	delete(s.entries, hash)
-	t.count.Add(-1)
-	// Its marks stay until remark, because they may also be those of other keys.
-	if s.stale++; s.stale > len(s.entries)/2 {
-		s.remark()
-	}
-}
-
-// remark makes the marks anew. A request that looks at them meanwhile may miss a key, and then asks
-// the store. The shard is locked.
-func (s *shard) remark() {
-	for i := range s.marks {
-		s.marks[i].Store(0)
-	}
-	for hash := range s.entries {
-		word, mark := s.marks.of(hash)
-		word.Or(mark)
-	}
-	s.stale = 0
 }
 
 // drop forgets what is remembered of a key. Answers to calls that are under way may still be
@@ -223,20 +168,18 @@ func (t *table) forget(hash uint64) {
 	s := t.shard(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	*s.lastForgotten(hash) = t.forgets.Add(1)
+	s.forgotten = t.forgets.Add(1)
 	t.remove(s, hash)
 }
 
 // forgetAll forgets every key, and makes sure of the same.
 func (t *table) forgetAll() {
-	now := t.forgets.Add(1)
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
-		s.all = max(s.all, now)
+		s.forgotten = t.forgets.Add(1)
 		t.count.Add(-int64(len(s.entries)))
 		s.entries = nil
-		s.remark()
 		s.mu.Unlock()
 	}
 }
