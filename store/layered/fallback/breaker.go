@@ -73,13 +73,13 @@ type breaker struct {
 
 	// word has the state in its two lowest bits and the number of changes above them. So calls that
 	// began before the last change can be recognized and ignored.
-	word  atomic.Uint64
-	heard atomic.Int64  // when a call began that was answered; at most slack before the last such call
-	row   atomic.Int64  // failures since the store last answered
-	kept  atomic.Int64  // ticks since the row began
-	rows  chan struct{} // has a value when a row begins, so that the ticks are counted
-	began atomic.Int64  // when the breaker became half open
-	rises atomic.Int64  // how long it is half open
+	word         atomic.Uint64
+	answeredFrom atomic.Int64  // when a call began that was answered; at most slack before the last such call
+	row          atomic.Int64  // failures since the store last answered
+	kept         atomic.Int64  // ticks since the row began
+	rows         chan struct{} // has a value when a row begins, so that the ticks are counted
+	began        atomic.Int64  // when the breaker became half open
+	rises        atomic.Int64  // how long it is half open
 
 	failing sync.Mutex // guards what follows, and that a row begins once
 	since   int64      // since when the store has answered nothing, as far as the row tells
@@ -93,7 +93,7 @@ type breaker struct {
 	back    int64      // when the breaker was closed
 }
 
-// slack keeps calls that are answered from writing heard all the time.
+// slack keeps calls that are answered from writing answeredFrom all the time.
 const slack = int64(time.Millisecond)
 
 func (b *breaker) now() int64 { return int64(time.Since(b.base)) }
@@ -115,8 +115,8 @@ func (b *breaker) enter() (word uint64, ask bool) {
 
 // answered records that the store has answered a call that began then.
 func (b *breaker) answered(began int64) {
-	if began-b.heard.Load() > slack {
-		b.heard.Store(began)
+	if began-b.answeredFrom.Load() > slack {
+		b.answeredFrom.Store(began)
 	}
 	if b.row.Load() != 0 {
 		b.row.Store(0)
@@ -131,7 +131,7 @@ func (b *breaker) failed(word uint64, began int64, err error) {
 	b.failing.Lock()
 	row, now := b.row.Add(1), b.now()
 	if row == 1 {
-		b.since, b.first = max(began, b.heard.Load()), now
+		b.since, b.first = max(began, b.answeredFrom.Load()), now
 		b.kept.Store(0)
 		signal(b.rows)
 	}

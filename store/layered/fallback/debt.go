@@ -55,12 +55,17 @@ func (d *debts) add(c *headgate.Check, units int64) {
 	}
 }
 
-// grow adds units to an existing debt.
-func (d *debts) grow(at layer.Counter, units int64) {
+// change changes a debt, if there is one. It is dropped if nothing is owed any more, or if no unit
+// could be charged for the last few times.
+func (d *debts) change(at layer.Counter, do func(*debt)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if one := d.keys[at]; one != nil {
-		one.units = min(one.units+units, headgate.MaxCount)
+	one := d.keys[at]
+	if one == nil {
+		return
+	}
+	if do(one); one.units <= 0 || one.misses >= misses {
+		d.remove(at)
 	}
 }
 
@@ -84,65 +89,35 @@ func (d *debts) look(at layer.Counter) (*headgate.Rule, int64) {
 // that the tight limits admit.
 const misses = 3
 
-// paid takes units off a debt. The rest is due after the pause. If no unit could be charged
-// for the last few times, the debt is dropped.
+// paid takes units off a debt. The rest is due after the pause.
 func (d *debts) paid(at layer.Counter, units int64, pause time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one := d.keys[at]
-	if one == nil {
-		return
-	}
-	one.units -= units
-	one.due = time.Now().Add(pause)
-	one.misses++
-	if units > 0 {
-		one.misses = 0
-	}
-	if one.units <= 0 || one.misses >= misses {
-		d.remove(at)
-	}
-}
-
-// postpone makes a debt due after the wait.
-func (d *debts) postpone(at layer.Counter, wait time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if one := d.keys[at]; one != nil {
-		one.due = time.Now().Add(wait)
-	}
+	d.change(at, func(one *debt) {
+		one.units -= units
+		one.due = time.Now().Add(pause)
+		if one.misses++; units > 0 {
+			one.misses = 0
+		}
+	})
 }
 
 // payAtOnce is how many debts are looked at in one round.
 const payAtOnce = 64
 
-// due returns debts that are due, at most payAtOnce.
-func (d *debts) due() (keys []layer.Counter) {
+// due returns debts that are due, at most payAtOnce, and the time until the next round.
+func (d *debts) due() (keys []layer.Counter, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
+	next = time.Minute
 	for at, one := range d.keys {
-		if one.due.After(now) {
+		if next = min(next, max(one.due.Sub(now), payEvery)); one.due.After(now) {
 			continue
 		}
 		if keys = append(keys, at); len(keys) == payAtOnce {
 			break
 		}
 	}
-	return keys
-}
-
-// next returns the time until a debt is due, at least payEvery.
-func (d *debts) next() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now, next := time.Now(), time.Minute
-	for _, one := range d.keys {
-		if next = min(next, one.due.Sub(now)); next <= payEvery {
-			return payEvery
-		}
-	}
-	return next
+	return keys, next
 }
 
 // pay charges some of the debts to the primary, and stops at an error. It returns after which
@@ -152,15 +127,16 @@ func (k *keeper) pay(ctx context.Context) (next time.Duration, more bool) {
 	if f.debts.size.Load() == 0 {
 		return 0, false
 	}
-	for _, at := range f.debts.due() {
+	keys, next := f.debts.due()
+	for _, at := range keys {
 		if ctx.Err() != nil {
 			break
 		}
 		if f.payOne(ctx, at) != nil {
-			return k.fallback.options.MaxRetry, true
+			return f.options.MaxRetry, true
 		}
 	}
-	return f.debts.next(), f.debts.size.Load() > 0
+	return next, f.debts.size.Load() > 0
 }
 
 // payOne charges a part of what a key owes. Its error is the primary's.
@@ -207,7 +183,7 @@ func (f *Layer) payOne(ctx context.Context, at layer.Counter) error {
 		f.debts.paid(at, part, wait)
 	case err == nil:
 		// A client has taken the room since the peek. The next attempt sees how much is left.
-		f.debts.postpone(at, payEvery)
+		f.debts.change(at, func(d *debt) { d.due = time.Now().Add(payEvery) })
 	}
 	return err
 }

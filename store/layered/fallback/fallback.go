@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,8 +128,8 @@ type Layer struct {
 	pool     sync.Pool // of *scratch
 	keeper   keeper
 
-	telling sync.Mutex // guards told, and has changes told one after another
-	told    Stats
+	announcing sync.Mutex // guards announced, and makes calls of Options.Changed follow one another
+	announced  Stats
 }
 
 // Charger is an optional interface of the local store. With it the store can be told what the
@@ -139,13 +138,6 @@ type Charger interface {
 	// Charge charges each limit of the checks independently, whether the cost fits or not,
 	// but fills no bucket beyond its capacity.
 	Charge(checks []headgate.Check)
-}
-
-// scratch is the memory of one call, which later calls use again.
-type scratch struct {
-	checks    []headgate.Check
-	decisions []headgate.Decision
-	places    []int // of the checks, among those of the request
 }
 
 // New returns a layer around a store. Before it returns it tries to count the nodes, for no
@@ -178,9 +170,8 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 // Store returns the store to ask: a [headgate.Ledger] if the one inside is one.
 func (f *Layer) Store() headgate.Store {
 	if inner, ok := f.inner.(headgate.Ledger); ok {
-		l := &ledger{outer: outer{f}, inner: inner}
-		l.local, _ = f.options.Local.(headgate.Ledger)
-		return l
+		local, _ := f.options.Local.(headgate.Ledger)
+		return &ledger{outer{f}, inner, local}
 	}
 	return outer{f}
 }
@@ -201,87 +192,86 @@ func (f *Layer) onError(c *headgate.Check) headgate.OnError {
 	return c.OnError
 }
 
-// outer is the store inside with a fallback.
-type outer struct{ *Layer }
-
-// Take implements [headgate.Store]. An error wraps [headgate.ErrUnavailable] if the
-// primary does not answer and the checks want no decision without it. While the
-// primary answers, and for checks that are not decided locally, it does not allocate
-// unless the primary does.
-func (f outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	word, ask := f.breaker.enter()
-	if !ask {
-		return f.decideWithout(ctx, op, checks, dst, *f.breaker.refusal.Load(), f.options.Local.Take)
-	}
-	if f.learning.Load() && op <= headgate.OpPeek {
-		return f.learn(ctx, word, op, checks, dst, func(ctx context.Context, dst []headgate.Decision) ([]headgate.Decision, error) {
-			return f.inner.Take(ctx, op, checks, dst)
-		}, f.options.Local.Take)
-	}
-	began := f.breaker.now()
-	asking, release := f.spare(ctx, checks)
-	out, err := f.inner.Take(asking, op, checks, dst)
-	release()
-	if err != nil {
-		if f.noteError(ctx, word, began, err) {
-			return f.decideWithout(ctx, op, checks, dst, err, f.options.Local.Take)
-		}
-		return out, err
-	}
-	f.breaker.answered(began)
-	f.mirror(ctx, op, checks, out[len(dst):])
-	return out, nil
+// counts are what a fallback counts since it was made.
+type counts struct {
+	failures, refused, open, local       atomic.Int64
+	opened, probes, probesFailed, handed atomic.Int64
 }
 
-// sparePart is the part of a caller's time in which the store is not waited for, if the checks can be
-// decided without it.
-const sparePart = 4
-
-// spare returns the context for a call to the store. It leaves the caller some of its time if the
-// request can be decided without the store. The function that it returns must be called.
-func (f *Layer) spare(ctx context.Context, checks []headgate.Check) (context.Context, context.CancelFunc) {
-	end, has := ctx.Deadline()
-	if !has {
-		return ctx, func() {}
-	}
-	// The store's own deadline comes before one that is far away.
-	left := time.Until(end)
-	if left > 2*silence || !f.decides(checks) {
-		return ctx, func() {}
-	}
-	return context.WithDeadline(ctx, end.Add(-left/sparePart))
+// Stats says what a [Layer] is doing and what it has done. Counts began when the layer was
+// made, unless their comments say otherwise.
+type Stats struct {
+	State State
+	// Cause is the error that requests get while the primary is not asked. It is nil unless
+	// State is Open.
+	Cause error
+	// Nodes is how many nodes share the primary: the last count, or a higher one shortly
+	// before it.
+	Nodes int64
+	// NodesError is why the last attempt to count the nodes failed. It is nil if they were
+	// counted, or if the primary is no [Members].
+	NodesError error
+	// Learning says that the primary has lost its data, so that requests must fit this
+	// node's share as well.
+	Learning bool
+	// Failures counts the calls to the primary that failed, except those whose caller had
+	// given up.
+	Failures int64
+	// Refused, Open and Local count the requests that were decided without the primary: those
+	// that got an error, those that were let in uncounted, and those that this node's share
+	// decided.
+	Refused, Open, Local int64
+	// Opened is how often the breaker has opened.
+	Opened int64
+	// Probes counts the probes that an open breaker has sent, and ProbesFailed those of them
+	// that failed.
+	Probes, ProbesFailed int64
+	// Debts is for how many pairs of rule and key units are still to be charged to the
+	// primary. DebtsDropped counts how often there was no room for another pair.
+	Debts        int
+	DebtsDropped int64
+	// HandedBack is the number of units that were admitted locally and charged to the primary
+	// when it was back.
+	HandedBack int64
 }
 
-// decides reports whether checks can be decided without the primary.
-func (f *Layer) decides(checks []headgate.Check) bool {
-	for i := range checks {
-		if o := f.onError(&checks[i]); o != headgate.OnErrorAllow && o != headgate.OnErrorLocal && !checks[i].Shadow {
-			return false
-		}
+// Nodes returns the same number as [Stats.Nodes], at less cost: for layers that need it for
+// each request.
+func (f *Layer) Nodes() int64 { return f.shares.Load().nodes }
+
+// Stats returns what the layer is doing.
+func (f *Layer) Stats() Stats {
+	s := Stats{
+		State: stateOf(f.breaker.word.Load()), Nodes: f.shares.Load().nodes, Learning: f.learning.Load(),
+		Failures: f.counts.failures.Load(), Refused: f.counts.refused.Load(), Open: f.counts.open.Load(), Local: f.counts.local.Load(),
+		Opened: f.counts.opened.Load(), Probes: f.counts.probes.Load(), ProbesFailed: f.counts.probesFailed.Load(),
+		Debts: int(f.debts.size.Load()), DebtsDropped: f.debts.dropped.Load(), HandedBack: f.counts.handed.Load(),
 	}
-	return true
+	if cause := f.breaker.refusal.Load(); s.State == Open && cause != nil {
+		s.Cause = *cause
+	}
+	if err := f.keeper.nodesError.Load(); err != nil {
+		s.NodesError = *err
+	}
+	return s
 }
 
-// tooShort is the time below which a deadline that has passed says nothing of the store.
-const tooShort = 5 * time.Millisecond
-
-// noteError records an error of the primary, and reports whether the request is to be decided
-// without the primary. It is not if the error is an answer, or if the caller has given up.
-func (f *Layer) noteError(ctx context.Context, word uint64, began int64, err error) bool {
-	ended := ctx.Err()
-	switch {
-	case errors.Is(err, headgate.ErrConflict), errors.Is(err, headgate.ErrNoReservation):
-		f.breaker.answered(began)
-		return false
-	case errors.Is(err, headgate.ErrDamaged):
-		f.breaker.answered(began) // The store is well; it is this counter that is not.
-		return ended == nil
-	case !errors.Is(err, headgate.ErrUnavailable), errors.Is(ended, context.Canceled):
-		return false
-	case timedOut(err) && f.breaker.now()-began < int64(tooShort):
-		return ended == nil
+// stateChanged follows a change of the breaker's state.
+func (f *Layer) stateChanged() {
+	if stateOf(f.breaker.word.Load()) == Open {
+		f.counts.opened.Add(1)
+		signal(f.keeper.roused)
 	}
-	f.counts.failures.Add(1)
-	f.breaker.failed(word, began, err)
-	return ended == nil
+	f.announce()
+}
+
+// announce calls Changed if anything has changed.
+func (f *Layer) announce() {
+	f.announcing.Lock()
+	defer f.announcing.Unlock()
+	was, is := f.announced, f.Stats()
+	f.announced = is
+	if was.State != is.State || was.Learning != is.Learning || (was.NodesError == nil) != (is.NodesError == nil) {
+		f.options.Changed(was, is)
+	}
 }
