@@ -24,10 +24,24 @@ type cell struct {
 	raw  []byte
 	page *page // read from raw, or nil
 
-	// Instead of these, for the note of a ledger that is to be written:
+	// Instead of these, for any other value that is to be written:
 	write        bool
 	value        []byte
 	expires, due headgate.Instant
+}
+
+// value returns what a value that is no page holds by now.
+func (b *batch) value(name string) []byte {
+	if c := &b.cells[b.places[name]]; !c.write {
+		return c.raw
+	}
+	return b.cells[b.places[name]].value
+}
+
+// setValue replaces a value that is no page. A nil value is removed.
+func (b *batch) setValue(name string, value []byte, expires, due headgate.Instant) {
+	c := &b.cells[b.places[name]]
+	c.write, c.value, c.expires, c.due = true, value, expires, due
 }
 
 // page returns the counters of a check.
@@ -167,19 +181,23 @@ type step struct {
 
 // take carries out an operation that is not OpReset on a request that was opened.
 func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []headgate.Decision {
-	before := len(dst)
 	switch op {
 	case headgate.OpRefund:
 		for i := range r.checks {
 			b.change(r, i, -r.checks[i].Units(), nil)
 		}
-		return b.describe(r, dst)
 	case headgate.OpCharge:
 		for i := range r.checks {
 			b.change(r, i, r.checks[i].Units(), nil)
 		}
-		return b.describe(r, dst)
 	}
+	return b.answer(op, r, dst)
+}
+
+// answer takes or peeks. After any other operation, it appends how each limit stands, for a request
+// that nothing denies.
+func (b *batch) answer(op headgate.Op, r *request, dst []headgate.Decision) []headgate.Decision {
+	before, asks := len(dst), op == headgate.OpTake || op == headgate.OpPeek
 	steps, refused, punished, admitted := b.decide(r)
 	charge := op == headgate.OpTake && admitted
 	for i := range steps {
@@ -188,11 +206,15 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: st.check, Shadow: c.Shadow})
 		d := &dst[len(dst)-1]
 		charge := charge && refused&(1<<st.check) == 0
+		cost := int64(0)
+		if asks {
+			cost = c.Units()
+		}
 		if st.limit.Algorithm == headgate.SlidingWindow {
 			if charge && st.first {
 				p.addToLog(b.now, c.Units(), algorithm.NeedOf(c.Rule))
 			}
-			st.facts.Describe(d, st.limit, b.now, c.Units(), charge)
+			st.facts.Describe(d, st.limit, b.now, cost, charge)
 			continue
 		}
 		after := st.state
@@ -201,14 +223,17 @@ func (b *batch) take(op headgate.Op, r *request, dst []headgate.Decision) []head
 		case punish:
 			after.State = algorithm.Punish(st.limit, after.State, b.now)
 		case charge:
-			after = after.Charge(st.limit, b.now, c.Units())
+			after = after.Charge(st.limit, b.now, cost)
 		}
-		after.Describe(d, st.limit, st.state, b.now, c.Units(), st.fits)
+		after.Describe(d, st.limit, st.state, b.now, cost, st.fits || !asks)
 		if expires := after.Expires(d); charge || punish {
 			p.put(st.limit, after, expires)
 		} else {
 			p.keep(st.limit, expires)
 		}
+	}
+	for i := before; i < len(dst) && !asks; i++ {
+		dst[i].Allowed, dst[i].RetryAfter, dst[i].Delay = true, 0, 0
 	}
 	b.wait(dst[before:])
 	return dst
@@ -309,34 +334,6 @@ func (p *page) changeLog(now headgate.Instant, units int64, at headgate.Instant,
 	if units > 0 {
 		p.addToLog(now, units, need)
 	}
-}
-
-// describe appends how each limit stands, for a request that nothing denies.
-func (b *batch) describe(r *request, dst []headgate.Decision) []headgate.Decision {
-	before := len(dst)
-	for i := range r.checks {
-		c, p := &r.checks[i], r.pages[i]
-		limits := c.Rule.Limits()
-		for j := range limits {
-			l := &limits[j]
-			d := headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow}
-			if l.Algorithm == headgate.SlidingWindow {
-				var facts algorithm.WindowFacts
-				if p.log != nil {
-					facts = p.log.Facts(l, b.now, 0)
-				}
-				facts.Describe(&d, l, b.now, 0, false)
-			} else {
-				s, _ := p.counter(l).Advance(l, b.now)
-				s.Describe(&d, l, s, b.now, 0, true)
-				p.keep(l, s.Expires(&d))
-			}
-			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
-			dst = append(dst, d)
-		}
-	}
-	b.wait(dst[before:])
-	return dst
 }
 
 // reset forgets what the keys of a request have used, whatever their values hold.

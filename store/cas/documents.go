@@ -16,14 +16,9 @@ func (l *Ledger) withDocument(ctx context.Context, key string, do func(raw []byt
 	// The name of no counter begins like this.
 	name := l.settings.prefix + "\x00document " + key
 	return l.turns.do(ctx, []string{name}, func(b *batch) error {
-		c := &b.cells[b.places[name]]
-		raw := c.raw
-		if c.write {
-			raw = c.value
-		}
-		next, until, err := do(raw, b.now)
+		next, until, err := do(b.value(name), b.now)
 		if err == nil && next != nil {
-			c.write, c.value, c.expires, c.due = true, next, until, 0
+			b.setValue(name, next, until, 0)
 		}
 		return err
 	})

@@ -89,24 +89,23 @@ func (l *Ledger) noteName(id string) string { return l.settings.prefix + " " + i
 
 // note returns the note of that name, or nil if there is none.
 func (b *batch) note(name string) (*note, error) {
-	c := &b.cells[b.places[name]]
-	raw := c.raw
-	if c.write {
-		raw = c.value
+	raw := b.value(name)
+	if raw == nil {
+		return nil, nil
 	}
-	n, err := readNote(raw)
-	if err != nil {
+	n := new(note)
+	if err := decode(raw, n.code); err != nil {
 		return nil, fmt.Errorf("%w: the note of a request cannot be read: %w", headgate.ErrUnavailable, err)
 	}
 	return n, nil
 }
 
 func (b *batch) write(name string, n *note) {
-	c := &b.cells[b.places[name]]
-	c.write, c.value, c.expires, c.due = true, appendNote(nil, n), n.forgotten(), 0
+	due := headgate.Instant(0)
 	if n.pending() {
-		c.due = n.expires
+		due = n.expires
 	}
+	b.setValue(name, encode(n.code), n.forgotten(), due)
 }
 
 // TakeOnce implements [headgate.Ledger].
@@ -262,7 +261,7 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		if told, err = b.finish(q, &kept, units, told); err != nil {
 			return err
 		}
-		n.finished, n.units, n.settled, n.settledAt = true, units, answers(told), b.now
+		n.finished, n.units, n.settled, n.settledAt = true, units, slices.Clone(told), b.now
 		b.write(name, n)
 		return nil
 	})
@@ -290,7 +289,7 @@ func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, to
 		b.change(q, i, units[i]-q.checks[i].Units(), used[:limits])
 		used = used[limits:]
 	}
-	return b.describe(q, told), nil
+	return b.answer(headgate.OpCharge, q, told), nil
 }
 
 // Sweep gives back the units of reservations that have expired, and lets the backend forget
@@ -377,6 +376,6 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 // undue leaves a note as it is, without a time at which it is due.
 func (b *batch) undue(name string) {
 	if c := &b.cells[b.places[name]]; !c.write && c.raw != nil {
-		c.write, c.value, c.expires, c.due = true, c.raw, b.now+headgate.Instant(store.SettledFor.Microseconds()), 0
+		b.setValue(name, c.raw, b.now+headgate.Instant(store.SettledFor.Microseconds()), 0)
 	}
 }

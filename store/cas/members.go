@@ -2,7 +2,6 @@ package cas
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -41,13 +40,10 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 	// The name of no counter begins like this.
 	name := s.settings.prefix + "\x00members"
 	err = s.turns.do(ctx, []string{name}, func(b *batch) error {
-		c := &b.cells[b.places[name]]
-		raw := c.raw
-		if c.write {
-			raw = c.value
+		var m members
+		if decode(b.value(name), m.code) != nil {
+			m = members{} // A list that cannot be read counts as lost.
 		}
-		// A list that cannot be read counts as lost.
-		m := readMembers(raw)
 		if m.since == 0 || m.since > b.now { // or the clock has stepped back
 			m.since = b.now
 		}
@@ -61,7 +57,7 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 			m.nodes = append(m.nodes, member{node, b.now + headgate.Instant(ttl.Microseconds())})
 		}
 		nodes, age = int64(len(m.nodes)), time.Duration(b.now-m.since)*time.Microsecond
-		c.write, c.value, c.expires, c.due = true, appendMembers(nil, &m), b.now+membersFor, 0
+		b.setValue(name, encode(m.code), b.now+membersFor, 0)
 		return nil
 	})
 	if err != nil {
@@ -70,30 +66,12 @@ func (s *Store) Members(ctx context.Context, node string, ttl time.Duration) (no
 	return nodes, age, nil
 }
 
-func appendMembers(b []byte, m *members) []byte {
-	b = binary.AppendVarint(append(b, version), int64(m.since))
-	b = binary.AppendUvarint(b, uint64(len(m.nodes)))
-	for _, n := range m.nodes {
-		b = binary.AppendVarint(appendText(b, n.name), int64(n.until))
-	}
-	return b
-}
-
-// readMembers is the inverse of appendMembers. It returns an empty list if it cannot be
-// read.
-func readMembers(b []byte) members {
-	r := reader{left: b}
-	if r.byte() != version {
-		return members{}
-	}
-	m := members{since: r.time()}
-	for range r.uint(maxNodes) {
-		if m.nodes = append(m.nodes, member{r.string(maxNode), r.time()}); r.err != nil {
-			break
-		}
-	}
-	if r.end() != nil {
-		return members{}
-	}
-	return m
+// code describes the bytes of the list.
+func (m *members) code(c *codec) {
+	c.version()
+	signed(c, &m.since)
+	list(c, &m.nodes, maxNodes, func(one *member) {
+		c.text(&one.name, maxNode)
+		signed(c, &one.until)
+	})
 }

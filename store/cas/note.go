@@ -1,8 +1,9 @@
 package cas
 
 import (
+	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
@@ -18,12 +19,12 @@ type note struct {
 	expires  headgate.Instant
 	at       headgate.Instant // when it was decided
 	checks   []noted
-	answers  []answer // one for each limit
+	answers  []headgate.Decision // one for each limit, without what decisions adds
 
 	// Only for a reservation:
 	finished  bool // settled or abandoned
 	units     []int64
-	settled   []answer
+	settled   []headgate.Decision
 	settledAt headgate.Instant
 }
 
@@ -32,53 +33,34 @@ type noted struct {
 	check  headgate.Check // without its rule
 	name   string         // of the rule
 	tag    string
-	limits string // as appendLimits writes them
+	limits string // as codeLimits writes them
 	count  int    // of the limits
-}
-
-// answer is a decision without the parts that are the same for all decisions of a note.
-type answer struct {
-	allowed                bool
-	remaining              int64
-	retryAfter, resetAfter time.Duration
-	delay                  time.Duration
 }
 
 func newNote(terms *headgate.Terms, reserve, chosen bool, checks []headgate.Check, decisions []headgate.Decision) *note {
 	n := &note{
 		reserved: reserve, admitted: headgate.NewVerdict(decisions).Allowed, chosen: chosen,
-		term: terms.Term().Microseconds(), at: decisions[0].At, answers: answers(decisions),
+		term: terms.Term().Microseconds(), at: decisions[0].At, answers: slices.Clone(decisions),
 	}
 	n.expires = n.at + headgate.Instant(n.term)
 	for i := range checks {
 		c := checks[i]
 		limits := c.Rule.Limits()
-		n.checks = append(n.checks, noted{c, c.Rule.Name(), c.Rule.Tag(), string(appendLimits(nil, limits)), len(limits)})
+		n.checks = append(n.checks, noted{c, c.Rule.Name(), c.Rule.Tag(), limitsText(limits), len(limits)})
 	}
 	return n
 }
 
-func answers(decisions []headgate.Decision) []answer {
-	all := make([]answer, len(decisions))
-	for i := range decisions {
-		d := &decisions[i]
-		all[i] = answer{d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay}
-	}
-	return all
-}
-
 // decisions appends the answers, as decisions on the limits of the checks.
-func decisions(dst []headgate.Decision, all []answer, at headgate.Instant, checks []headgate.Check) []headgate.Decision {
+func decisions(dst, answers []headgate.Decision, at headgate.Instant, checks []headgate.Check) []headgate.Decision {
 	for i := range checks {
 		limits := checks[i].Rule.Limits()
 		for j := range limits {
-			a := &all[j]
-			dst = append(dst, headgate.Decision{
-				Rule: checks[i].Rule, Limit: &limits[j], Check: i, Shadow: checks[i].Shadow, At: at,
-				Allowed: a.allowed, Remaining: a.remaining, RetryAfter: a.retryAfter, ResetAfter: a.resetAfter, Delay: a.delay,
-			})
+			d := answers[j]
+			d.Rule, d.Limit, d.Check, d.Shadow, d.At = checks[i].Rule, &limits[j], i, checks[i].Shadow, at
+			dst = append(dst, d)
 		}
-		all = all[len(limits):]
+		answers = answers[len(limits):]
 	}
 	return dst
 }
@@ -116,12 +98,7 @@ func (n *note) charged(i int) bool {
 	for j := range i {
 		all = all[n.checks[j].count:]
 	}
-	for _, a := range all[:n.checks[i].count] {
-		if !a.allowed {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all[:n.checks[i].count], func(d headgate.Decision) bool { return !d.Allowed })
 }
 
 // same reports whether the checks are those of the note. Limits are not compared.
@@ -151,7 +128,7 @@ func (n *note) sameLimits(checks []headgate.Check) bool {
 
 // of reports whether the check's rule had the limits of r.
 func (c *noted) of(r *headgate.Rule) bool {
-	return r.Name() == c.name && r.Tag() == c.tag && string(appendLimits(nil, r.Limits())) == c.limits
+	return r.Name() == c.name && r.Tag() == c.tag && limitsText(r.Limits()) == c.limits
 }
 
 // reservation returns the note's reservation, or zero if nothing was charged. It uses the
@@ -177,8 +154,8 @@ func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {
 			return like[i].Rule, nil
 		}
 	}
-	limits, err := readLimits(c.limits)
-	if err != nil {
+	var limits []headgate.Limit
+	if err := decode([]byte(c.limits), func(f *codec) { codeLimits(f, &limits) }); err != nil {
 		return nil, err
 	}
 	r, err := headgate.NewRule(c.name, limits...)
@@ -186,4 +163,117 @@ func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {
 		r, err = r.WithTag(c.tag)
 	}
 	return r, err
+}
+
+// maxText bounds each text of a note: the limits of a rule, with the names of their
+// zones.
+const maxText = 1 << 13
+
+// code describes the bytes of a note.
+func (n *note) code(c *codec) {
+	c.version()
+	// Older versions of the program do not set the flag of ids that the store made up.
+	settled, madeUp := n.units != nil, !n.chosen
+	c.flags(&n.reserved, &n.admitted, &n.finished, &settled, &madeUp)
+	n.chosen = !madeUp
+	signed(c, &n.term)
+	signed(c, &n.expires)
+	signed(c, &n.at)
+	list(c, &n.checks, headgate.MaxChecks, func(one *noted) { one.code(c) })
+	codeAnswers(c, &n.answers)
+	if settled {
+		signed(c, &n.settledAt)
+		list(c, &n.units, headgate.MaxChecks, func(u *int64) { unsigned(c, u, headgate.MaxCount) })
+		codeAnswers(c, &n.settled)
+	}
+	if c.err == nil && !c.writes {
+		c.fail(n.check(settled))
+	}
+}
+
+// check returns an error if what was read is no note.
+func (n *note) check(settled bool) error {
+	limits, charged := 0, 0
+	for i := range n.checks {
+		limits += n.checks[i].count
+	}
+	switch {
+	case len(n.checks) == 0:
+		return errors.New("it has no checks")
+	case len(n.answers) != limits:
+		return fmt.Errorf("it has %d answers for %d limits", len(n.answers), limits)
+	}
+	for i := range n.checks {
+		if n.charged(i) {
+			charged += n.checks[i].count
+		}
+	}
+	if settled && (len(n.units) == 0 || len(n.settled) != charged) {
+		return fmt.Errorf("it has %d costs and %d answers for %d limits that were settled", len(n.units), len(n.settled), charged)
+	}
+	return nil
+}
+
+func (one *noted) code(c *codec) {
+	k := &one.check
+	k.Cost, k.Factor = k.Units(), max(k.Factor, 0)
+	c.text(&one.name, headgate.MaxName)
+	c.text(&one.tag, headgate.MaxTag)
+	c.text(&k.Key, headgate.MaxKey)
+	unsigned(c, &k.Cost, headgate.MaxCount)
+	unsigned(c, &k.Factor, 1<<62)
+	c.flags(&k.GiveBack, &k.Shadow)
+	octet(c, &k.OnError)
+	octet(c, &k.Consistency)
+	octet(c, &k.DenyCache)
+	unsigned(c, &one.count, headgate.MaxLimits)
+	c.text(&one.limits, maxText)
+	if c.err == nil && (one.limits == "" || int(one.limits[0]) != one.count) {
+		c.fail(errors.New("it miscounts its limits"))
+	}
+}
+
+func codeAnswers(c *codec, all *[]headgate.Decision) {
+	list(c, all, headgate.MaxChecks*headgate.MaxLimits, func(d *headgate.Decision) {
+		never, retry := d.RetryAfter == headgate.Never, d.RetryAfter
+		if never {
+			retry = 0
+		}
+		c.flags(&d.Allowed, &never)
+		unsigned(c, &d.Remaining, headgate.MaxCount)
+		c.duration(&retry)
+		c.duration(&d.ResetAfter)
+		c.duration(&d.Delay)
+		if d.RetryAfter = retry; never {
+			d.RetryAfter = headgate.Never
+		}
+	})
+}
+
+// limitsText is all that NewRule needs of a rule's limits.
+func limitsText(limits []headgate.Limit) string {
+	return string(encode(func(c *codec) { codeLimits(c, &limits) }))
+}
+
+func codeLimits(c *codec, limits *[]headgate.Limit) {
+	const most = uint64(headgate.MaxPeriod)
+	list(c, limits, headgate.MaxLimits, func(l *headgate.Limit) {
+		octet(c, &l.Algorithm)
+		octet(c, &l.Align)
+		unsigned(c, &l.Count, headgate.MaxCount)
+		unsigned(c, &l.Burst, headgate.MaxCount)
+		unsigned(c, &l.Period, most)
+		unsigned(c, &l.Block, most)
+		unsigned(c, &l.MaxBlock, most)
+		zone := ""
+		if l.Location != nil {
+			zone = l.Location.String()
+		}
+		c.text(&zone, maxText)
+		if zone != "" && !c.writes && c.err == nil {
+			var err error
+			l.Location, err = headgate.LoadLocation(zone)
+			c.fail(err)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package cas
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -18,14 +17,11 @@ func (l *Ledger) withBook(ctx context.Context, key string, do func(b *store.Book
 	// The name of no counter begins like this.
 	name := l.settings.prefix + "\x00permit " + key
 	return l.turns.do(ctx, []string{name}, func(b *batch) error {
-		c := &b.cells[b.places[name]]
-		raw := c.raw
-		if c.write {
-			raw = c.value
-		}
-		book, err := readBook(raw)
-		if err != nil {
-			return fmt.Errorf("%w: the permits of a key cannot be read: %w", headgate.ErrUnavailable, err)
+		raw, book := b.value(name), new(store.Book)
+		if raw != nil {
+			if err := decode(raw, func(c *codec) { codeBook(c, book) }); err != nil {
+				return fmt.Errorf("%w: the permits of a key cannot be read: %w", headgate.ErrUnavailable, err)
+			}
 		}
 		now := int64(b.now)
 		changed := book.Look(now)
@@ -36,10 +32,11 @@ func (l *Ledger) withBook(ctx context.Context, key string, do func(b *store.Book
 		if keep <= now && raw == nil {
 			return nil
 		}
-		c.write, c.value, c.expires, c.due = true, nil, headgate.Instant(keep), 0
+		var value []byte
 		if keep > now {
-			c.value = appendBook(nil, book)
+			value = encode(func(c *codec) { codeBook(c, book) })
 		}
+		b.setValue(name, value, headgate.Instant(keep), 0)
 		return nil
 	})
 }
@@ -124,59 +121,23 @@ func (l *Ledger) Holders(ctx context.Context, key string) (store.PermitHolders, 
 // maxMicros is more than any duration in a book.
 const maxMicros = uint64(store.MaxTTL / time.Microsecond)
 
-func appendBook(b []byte, book *store.Book) []byte {
-	b = binary.AppendVarint(append(b, version), book.Epoch)
-	b = binary.AppendUvarint(b, uint64(len(book.Leases)))
-	for i := range book.Leases {
-		h := &book.Leases[i]
-		b = binary.AppendVarint(appendText(b, h.Holder), h.Until)
-		b = binary.AppendUvarint(b, uint64(h.TTL))
-		b = binary.AppendVarint(b, h.Epoch)
-		revoked := byte(0)
-		if h.Revoked {
-			revoked = 1
-		}
-		b = binary.AppendUvarint(append(b, revoked), uint64(len(h.Slots)))
-		for _, slot := range h.Slots {
-			b = binary.AppendUvarint(b, uint64(slot))
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(len(book.Line)))
-	for i := range book.Line {
-		p := &book.Line[i]
-		b = binary.AppendVarint(appendText(b, p.Holder), p.Until)
-		b = binary.AppendUvarint(b, uint64(p.TTL))
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.Cost)), uint64(p.Passed))
-	}
-	return b
-}
-
-// readBook is the inverse of appendBook. Nil is an empty book.
-func readBook(b []byte) (*store.Book, error) {
-	book := new(store.Book)
-	if b == nil {
-		return book, nil
-	}
-	r := reader{left: b}
-	if v := r.byte(); v != version {
-		return nil, fmt.Errorf("it begins with version %d, and %d is known", v, version)
-	}
-	book.Epoch = r.micros()
-	for range r.uint(store.MaxPermits) {
-		h := store.Held{Holder: r.string(store.MaxHolder), Until: r.micros(), TTL: int64(r.uint(maxMicros)), Epoch: r.micros(), Revoked: r.byte() == 1}
-		for range r.uint(store.MaxPermits) {
-			h.Slots = append(h.Slots, int(r.uint(store.MaxPermits)))
-		}
-		if book.Leases = append(book.Leases, h); r.err != nil {
-			return nil, r.err
-		}
-	}
-	for range r.uint(store.MaxPermitQueue) {
-		p := store.Place{Holder: r.string(store.MaxHolder), Until: r.micros(), TTL: int64(r.uint(maxMicros))}
-		p.Cost, p.Passed = int64(r.uint(store.MaxPermits)), int64(r.uint(store.MaxPermits))
-		if book.Line = append(book.Line, p); r.err != nil {
-			return nil, r.err
-		}
-	}
-	return book, r.end()
+// codeBook describes the bytes of a book.
+func codeBook(c *codec, book *store.Book) {
+	c.version()
+	signed(c, &book.Epoch)
+	list(c, &book.Leases, store.MaxPermits, func(h *store.Held) {
+		c.text(&h.Holder, store.MaxHolder)
+		signed(c, &h.Until)
+		unsigned(c, &h.TTL, maxMicros)
+		signed(c, &h.Epoch)
+		c.flags(&h.Revoked)
+		list(c, &h.Slots, store.MaxPermits, func(slot *int) { unsigned(c, slot, store.MaxPermits) })
+	})
+	list(c, &book.Line, store.MaxPermitQueue, func(p *store.Place) {
+		c.text(&p.Holder, store.MaxHolder)
+		signed(c, &p.Until)
+		unsigned(c, &p.TTL, maxMicros)
+		unsigned(c, &p.Cost, store.MaxPermits)
+		unsigned(c, &p.Passed, store.MaxPermits)
+	})
 }

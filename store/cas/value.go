@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// version begins every value. Values of another version are not read.
-	version = 1
 	// maxSlots is how many states a value can hold: those of a rule's limits, those of
 	// the other lists of limits that the rule has or had, and the spans of its log.
 	maxSlots = 8 * headgate.MaxLimits
@@ -174,20 +172,14 @@ func appendSlot(b []byte, s *slot) []byte {
 	return binary.AppendUvarint(b, uint64(s.state.Extra))
 }
 
-// maxTime bounds every time in a value, in µs, so that no sum of two overflows. It is about
-// 285 years.
-const maxTime = 1 << 53
-
 // readPage is the inverse of appendPage. Nil is an empty page.
 func readPage(b []byte) (*page, error) {
 	p := new(page)
 	if b == nil {
 		return p, nil
 	}
-	r := reader{left: b}
-	if v := r.byte(); v != version {
-		return nil, fmt.Errorf("it begins with version %d, and %d is known", v, version)
-	}
+	r := codec{left: b}
+	r.version()
 	n := int(r.byte())
 	if n > maxSlots {
 		return nil, fmt.Errorf("it has %d states, and can have %d", n, maxSlots)
@@ -230,90 +222,4 @@ func readPage(b []byte) (*page, error) {
 	spans = algorithm.Foreign(spans, e.Time, expires)
 	p.log = algorithm.NewLog(entries, spans)
 	return p, r.end()
-}
-
-// reader reads numbers. Once it has failed it reads zeros.
-type reader struct {
-	left []byte
-	err  error
-}
-
-var errShort = errors.New("it ends before its time")
-
-func (r *reader) fail(err error) {
-	if r.err == nil {
-		r.err = err
-	}
-	r.left = nil
-}
-
-func (r *reader) byte() byte {
-	if len(r.left) == 0 {
-		r.fail(errShort)
-		return 0
-	}
-	b := r.left[0]
-	r.left = r.left[1:]
-	return b
-}
-
-func (r *reader) uint64() uint64 {
-	if len(r.left) < 8 {
-		r.fail(errShort)
-		return 0
-	}
-	v := binary.BigEndian.Uint64(r.left)
-	r.left = r.left[8:]
-	return v
-}
-
-// uint reads a number, which must not be above most.
-func (r *reader) uint(most uint64) uint64 {
-	v, n := binary.Uvarint(r.left)
-	switch {
-	case n == 0:
-		r.fail(errShort)
-		return 0
-	case n < 0 || v > most:
-		r.fail(errors.New("a number in it is out of bounds"))
-		return 0
-	}
-	r.left = r.left[n:]
-	return v
-}
-
-// time reads a point in time.
-func (r *reader) time() headgate.Instant { return headgate.Instant(r.micros()) }
-
-// micros reads a length of time in µs.
-func (r *reader) micros() int64 {
-	v, n := binary.Varint(r.left)
-	switch {
-	case n == 0:
-		r.fail(errShort)
-		return 0
-	case n < 0 || v > maxTime || v < -maxTime:
-		r.fail(errors.New("a time in it is out of bounds"))
-		return 0
-	}
-	r.left = r.left[n:]
-	return v
-}
-
-func (r *reader) string(most int) string {
-	n := int(r.uint(uint64(most)))
-	if n > len(r.left) {
-		r.fail(errShort)
-		return ""
-	}
-	s := string(r.left[:n])
-	r.left = r.left[n:]
-	return s
-}
-
-func (r *reader) end() error {
-	if r.err == nil && len(r.left) > 0 {
-		r.err = fmt.Errorf("%d bytes follow its end", len(r.left))
-	}
-	return r.err
 }
