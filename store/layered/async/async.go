@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +50,7 @@ type Layer struct {
 	most     int          // entries in a shard
 	reporter reporter
 	closed   atomic.Bool
-	pool     sync.Pool // of *scratch
+	scratch  layer.Scratches[part]
 	shards   [64]keyShard
 	seen     [1 << 16]atomic.Uint32 // tags of recently requested keys
 }
@@ -89,7 +90,6 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	for i := range a.shards {
 		a.shards[i].entries = make(map[layer.Counter]*entry)
 	}
-	a.pool.New = func() any { return new(scratch) }
 	a.reporter.begin(a)
 	return a, nil
 }
@@ -265,14 +265,6 @@ func (a *Layer) forget(checks []headgate.Check) {
 	}
 }
 
-// scratch is memory for one request that later requests reuse.
-type scratch struct {
-	parts     []part              // of each check of the request
-	checks    []headgate.Check    // what the store is asked
-	local     []headgate.Decision // what was decided from memory
-	decisions []headgate.Decision // what the store has decided
-}
-
 // part is the state of one check of a request.
 type part struct {
 	hash     uint64
@@ -283,20 +275,6 @@ type part struct {
 	carried  int64 // units of earlier requests that are reported together with this one
 	resets   uint32
 	from, to int // its decisions among the local ones
-}
-
-func (a *Layer) getScratch() *scratch {
-	s, _ := a.pool.Get().(*scratch)
-	return s
-}
-
-// putScratch returns the scratch to the pool. It removes the request's keys first, so that the pool
-// does not keep them alive.
-func (a *Layer) putScratch(s *scratch) {
-	clear(s.checks)
-	clear(s.parts)
-	s.parts, s.checks, s.local, s.decisions = s.parts[:0], s.checks[:0], s.local[:0], s.decisions[:0]
-	a.pool.Put(s)
 }
 
 // decide takes or peeks. What can be decided from memory is decided first, and its units are set
@@ -317,41 +295,41 @@ func (a *Layer) decide(ctx context.Context, op headgate.Op, checks []headgate.Ch
 			return a.inner.Take(ctx, op, checks, dst) // A rare key takes no memory.
 		}
 	}
-	s := a.getScratch()
-	defer a.putScratch(s)
+	s := a.scratch.Get()
+	defer a.scratch.Put(s)
 	refused := false
 	for i := range checks {
-		s.parts = append(s.parts, first)
-		p := &s.parts[i]
+		s.Parts = append(s.Parts, first)
+		p := &s.Parts[i]
 		if several {
-			s.local = a.fromMemory(op, &checks[i], i, p, s.local, true, penalized)
+			s.Local = a.fromMemory(op, &checks[i], i, p, s.Local, true, penalized)
 		}
 		refused = refused || p.outcome == deny && !checks[i].Shadow
 	}
 	if refused {
 		a.settleLocal(checks, s, false, false)
-		return append(dst, s.local...), nil
+		return append(dst, s.Local...), nil
 	}
 	for i := range checks {
-		if p := &s.parts[i]; p.outcome == askStore {
-			s.checks = append(s.checks, checks[i])
-			a.carryUnreported(op, &s.checks[len(s.checks)-1], p)
+		if p := &s.Parts[i]; p.outcome == askStore {
+			s.Checks = append(s.Checks, checks[i])
+			a.carryUnreported(op, &s.Checks[len(s.Checks)-1], p)
 		}
 	}
 	admitted := true
 	began := a.now()
-	if len(s.checks) > 0 {
+	if len(s.Checks) > 0 {
 		asked := op
 		if op == headgate.OpRefund {
 			asked = headgate.OpPeek
 		}
 		var err error
-		if s.decisions, err = a.inner.Take(ctx, asked, s.checks, s.decisions); err != nil {
+		if s.Decisions, err = a.inner.Take(ctx, asked, s.Checks, s.Decisions); err != nil {
 			a.settleLocal(checks, s, false, true)
 			return dst, err
 		}
 		if op == headgate.OpTake {
-			_, admitted = layer.Charged(s.decisions)
+			_, admitted = layer.Charged(s.Decisions)
 		}
 	}
 	a.settleLocal(checks, s, admitted, false)
@@ -454,9 +432,9 @@ func (p *part) settle(reported, admitted bool) {
 
 // settleLocal books or gives up the units of the checks that were decided from memory. With failed,
 // the store has not decided the others, and they are given up too.
-func (a *Layer) settleLocal(checks []headgate.Check, s *scratch, admitted, failed bool) {
-	for i := range s.parts {
-		p := &s.parts[i]
+func (a *Layer) settleLocal(checks []headgate.Check, s *layer.Scratch[part], admitted, failed bool) {
+	for i := range s.Parts {
+		p := &s.Parts[i]
 		if p.entry == nil || p.held == 0 && !failed || p.outcome == askStore && !failed {
 			continue
 		}
@@ -466,30 +444,26 @@ func (a *Layer) settleLocal(checks []headgate.Check, s *scratch, admitted, faile
 		p.entry.callFailed = p.entry.callFailed || failed && p.outcome == askStore
 		shard.mu.Unlock()
 		for j := p.from; j < p.to && !admitted; j++ {
-			d := &s.local[j]
+			d := &s.Local[j]
 			d.Remaining = min(d.Remaining+checks[i].Units(), d.Limit.Capacity())
 		}
 	}
 }
 
 // merge learns from the store's decisions, and appends all decisions in the order of the checks.
-func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, s *scratch, admitted bool, began time.Duration) []headgate.Decision {
+func (a *Layer) merge(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, s *layer.Scratch[part], admitted bool, began time.Duration) []headgate.Decision {
 	now := a.now()
-	rest := s.decisions
+	rest := s.Decisions
 	asked := 0
-	for i := range s.parts {
-		p := &s.parts[i]
+	for i := range s.Parts {
+		p := &s.Parts[i]
 		if p.outcome != askStore {
-			dst = append(dst, s.local[p.from:p.to]...)
+			dst = append(dst, s.Local[p.from:p.to]...)
 			continue
 		}
-		n, fits := 0, true
-		for n < len(rest) && rest[n].Check == asked {
-			fits = fits && rest[n].Allowed
-			n++
-		}
-		own := rest[:n]
-		rest = rest[n:]
+		var own []headgate.Decision
+		own, rest = layer.Of(asked, rest)
+		fits := !slices.ContainsFunc(own, func(d headgate.Decision) bool { return !d.Allowed })
 		asked++
 		if p.async && (p.entry != nil || a.askedLately(p.hash)) {
 			a.settleAsked(op, &checks[i], p, own, admitted && fits && op == headgate.OpTake, began, now)

@@ -176,16 +176,14 @@ var (
 func (r *reporter) answer(b *batch, n int, decisions []headgate.Decision, err error, began time.Duration) error {
 	now, failure := r.async.now(), err
 	for i := range b.reports[:n] {
-		own := 0
-		for err == nil && own < len(decisions) && decisions[own].Check == i {
-			own++
-		}
+		var own []headgate.Decision
 		failed := err
-		if nobodyCounts(decisions[:own]) {
-			failed, failure = errUncounted, errUncounted
+		if err == nil {
+			if own, decisions = layer.Of(i, decisions); nobodyCounts(own) {
+				failed, failure = errUncounted, errUncounted
+			}
 		}
-		r.done(&b.reports[i], decisions[:own], failed, began, now)
-		decisions = decisions[own:]
+		r.done(&b.reports[i], own, failed, began, now)
 	}
 	b.reports, b.checks = slices.Delete(b.reports, 0, n), slices.Delete(b.checks, 0, n)
 	return failure

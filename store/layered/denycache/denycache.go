@@ -182,13 +182,11 @@ func (d *Layer) recall(ctx context.Context, checks []headgate.Check, now time.Du
 
 // rememberDenials remembers the denials among the decisions of a call.
 func (d *Layer) rememberDenials(checks []headgate.Check, decisions []headgate.Decision, asked moment) {
-	for first := 0; first < len(decisions); {
-		check, last := decisions[first].Check, first+1
-		for last < len(decisions) && decisions[last].Check == check {
-			last++
-		}
-		d.rememberCheck(&checks[check], decisions[first:last], asked)
-		first = last
+	for len(decisions) > 0 {
+		var own []headgate.Decision
+		c := &checks[decisions[0].Check]
+		own, decisions = layer.Of(decisions[0].Check, decisions)
+		d.rememberCheck(c, own, asked)
 	}
 }
 

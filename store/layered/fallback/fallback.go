@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
 // The defaults of [Options].
@@ -125,7 +126,7 @@ type Layer struct {
 	shares   atomic.Pointer[shares]
 	debts    debts
 	counts   counts
-	pool     sync.Pool // of *scratch
+	scratch  layer.Scratches[int] // of the places of checks in the request
 	keeper   keeper
 
 	announcing sync.Mutex // guards announced, and makes calls of Options.Changed follow one another
@@ -157,7 +158,6 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	if f.options.Members == nil {
 		f.options.Members, _ = inner.(Members)
 	}
-	f.pool.New = func() any { return new(scratch) }
 	f.debts.init(options.Debts)
 	f.shares.Store(newShares(options.Nodes))
 	f.breaker.failures, f.breaker.ramp, f.breaker.base = options.Failures, options.Ramp, time.Now()

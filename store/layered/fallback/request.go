@@ -28,10 +28,9 @@ type request struct {
 	checks []headgate.Check
 
 	// A request that is remembered also has:
-	ledger  *ledger
-	terms   headgate.Terms
-	reserve bool
-	made    headgate.Reservation // if reserve is true, once it is answered
+	ledger *ledger
+	terms  *headgate.Terms
+	made   *headgate.Reservation // where to put the reservation, or nil
 }
 
 // primary asks the primary.
@@ -39,11 +38,11 @@ func (f *Layer) primary(ctx context.Context, r *request, dst []headgate.Decision
 	switch {
 	case r.ledger == nil:
 		return f.inner.Take(ctx, r.op, r.checks, dst)
-	case r.reserve:
-		r.made, dst, err = r.ledger.inner.Reserve(ctx, r.terms, r.checks, dst)
+	case r.made != nil:
+		*r.made, dst, err = r.ledger.inner.Reserve(ctx, *r.terms, r.checks, dst)
 		return dst, err
 	}
-	return r.ledger.inner.TakeOnce(ctx, r.terms, r.checks, dst)
+	return r.ledger.inner.TakeOnce(ctx, *r.terms, r.checks, dst)
 }
 
 // local asks the local store for the given checks.
@@ -51,13 +50,13 @@ func (f *Layer) local(ctx context.Context, r *request, checks []headgate.Check, 
 	switch {
 	case r.ledger == nil || r.ledger.local == nil:
 		return f.options.Local.Take(ctx, r.op, checks, dst)
-	case r.reserve:
-		if r.made, dst, err = r.ledger.local.Reserve(ctx, r.terms, checks, dst); r.made.ID != "" {
+	case r.made != nil:
+		if *r.made, dst, err = r.ledger.local.Reserve(ctx, *r.terms, checks, dst); r.made.ID != "" {
 			r.made.ID += r.ledger.mark()
 		}
 		return dst, err
 	}
-	return r.ledger.local.TakeOnce(ctx, r.terms, checks, dst)
+	return r.ledger.local.TakeOnce(ctx, *r.terms, checks, dst)
 }
 
 // decide lets the primary decide if it may be asked and answers.
@@ -146,31 +145,11 @@ func (f *Layer) noteError(ctx context.Context, word uint64, began int64, err err
 	return ended == nil
 }
 
-// scratch is the memory of one call, which later calls use again.
-type scratch struct {
-	checks    []headgate.Check
-	decisions []headgate.Decision
-	places    []int // of the checks, among those of the request
-}
-
-func (f *Layer) get() *scratch {
-	s, _ := f.pool.Get().(*scratch)
-	s.checks, s.decisions, s.places = s.checks[:0], s.decisions[:0], s.places[:0]
-	return s
-}
-
-// put returns the scratch to the pool, without the request's keys, which it must not keep
-// alive.
-func (f *Layer) put(s *scratch) {
-	clear(s.checks)
-	f.pool.Put(s)
-}
-
 // share adds this node's share of a check of the request.
-func (s *scratch) share(table *shares, c *headgate.Check, place int) {
-	s.checks = append(s.checks, *c)
-	s.checks[len(s.checks)-1].Rule = table.Of(c.Rule)
-	s.places = append(s.places, place)
+func (t *shares) add(s *layer.Scratch[int], c *headgate.Check, place int) {
+	s.Checks = append(s.Checks, *c)
+	s.Checks[len(s.Checks)-1].Rule = t.Of(c.Rule)
+	s.Parts = append(s.Parts, place)
 }
 
 // decideWithout decides a request without the primary, by the OnError of its checks. The local store
@@ -187,32 +166,32 @@ func (f *Layer) decideWithout(ctx context.Context, r *request, dst []headgate.De
 	if stateOf(f.breaker.word.Load()) == Closed {
 		f.options.Decided(cause)
 	}
-	s := f.get()
-	defer f.put(s)
+	s := f.scratch.Get()
+	defer f.scratch.Put(s)
 	table := f.shares.Load()
 	for i := range r.checks {
 		if f.onError(&r.checks[i]) == headgate.OnErrorLocal {
-			s.share(table, &r.checks[i], i)
+			table.add(s, &r.checks[i], i)
 		}
 	}
-	if len(s.checks) == 0 {
+	if len(s.Checks) == 0 {
 		f.counts.open.Add(1)
 	} else {
 		f.counts.local.Add(1)
 		var err error
-		if s.decisions, err = f.local(ctx, r, s.checks, s.decisions); err != nil {
+		if s.Decisions, err = f.local(ctx, r, s.Checks, s.Decisions); err != nil {
 			return dst, err
 		}
 		f.owe(r.op, r.checks, s)
 	}
-	rest := s.decisions
+	rest := s.Decisions
 	for i := range r.checks {
 		if f.onError(&r.checks[i]) != headgate.OnErrorLocal {
 			dst = appendOpen(dst, &r.checks[i], i)
 			continue
 		}
 		n := len(r.checks[i].Rule.Limits())
-		dst = appendLocal(dst, r.checks, s.places, rest[:n])
+		dst = appendLocal(dst, r.checks, s.Parts, rest[:n])
 		rest = rest[n:]
 	}
 	return dst, nil
@@ -220,24 +199,24 @@ func (f *Layer) decideWithout(ctx context.Context, r *request, dst []headgate.De
 
 // owe records what the local store has admitted, or taken back, so that it is charged to the
 // primary later.
-func (f *Layer) owe(op headgate.Op, checks []headgate.Check, s *scratch) {
+func (f *Layer) owe(op headgate.Op, checks []headgate.Check, s *layer.Scratch[int]) {
 	switch op {
 	case headgate.OpTake:
-		charged, admitted := layer.Charged(s.decisions)
+		charged, admitted := layer.Charged(s.Decisions)
 		if !admitted {
 			return
 		}
-		for i, place := range s.places {
+		for i, place := range s.Parts {
 			if charged&(1<<i) != 0 {
 				f.debts.add(&checks[place], checks[place].Units())
 			}
 		}
 	case headgate.OpCharge:
-		for _, place := range s.places {
+		for _, place := range s.Parts {
 			f.debts.add(&checks[place], checks[place].Units())
 		}
 	case headgate.OpRefund:
-		for _, place := range s.places {
+		for _, place := range s.Parts {
 			f.debts.add(&checks[place], -checks[place].Units())
 		}
 	}
@@ -298,26 +277,26 @@ func (f *Layer) mirror(ctx context.Context, op headgate.Op, checks []headgate.Ch
 	if op == headgate.OpTake {
 		bits, _ = layer.Charged(decisions)
 	}
-	s := f.get()
+	s := f.scratch.Get()
 	table := f.shares.Load()
 	for i := range checks {
 		if bits&(1<<i) != 0 && f.keeps(checks[i:i+1]) {
-			s.share(table, &checks[i], i)
+			table.add(s, &checks[i], i)
 			if op == headgate.OpTake {
 				// A shadow is charged by itself, whatever the other checks say.
-				s.checks[len(s.checks)-1].Shadow = true
+				s.Checks[len(s.Checks)-1].Shadow = true
 			}
 		}
 	}
 	switch {
-	case len(s.checks) == 0:
+	case len(s.Checks) == 0:
 	case (op == headgate.OpTake || op == headgate.OpCharge) && f.charger != nil:
-		f.charger.Charge(s.checks)
+		f.charger.Charge(s.Checks)
 	default:
 		// If this fails, the local store knows a little less. No request suffers from it.
-		s.decisions, _ = f.options.Local.Take(ctx, op, s.checks, s.decisions)
+		s.Decisions, _ = f.options.Local.Take(ctx, op, s.Checks, s.Decisions)
 	}
-	f.put(s)
+	f.scratch.Put(s)
 }
 
 // keeps reports whether any of the checks is counted locally.
@@ -336,20 +315,20 @@ func (f *Layer) learn(ctx context.Context, word uint64, r *request, dst []headga
 	if err := store.Validate(r.op, r.checks); err != nil {
 		return dst, err
 	}
-	s := f.get()
-	defer f.put(s)
+	s := f.scratch.Get()
+	defer f.scratch.Put(s)
 	table := f.shares.Load()
 	for i := range r.checks {
-		s.share(table, &r.checks[i], i)
+		table.add(s, &r.checks[i], i)
 	}
 	var err error
-	if s.decisions, err = f.options.Local.Take(ctx, r.op, s.checks, s.decisions); err != nil {
+	if s.Decisions, err = f.options.Local.Take(ctx, r.op, s.Checks, s.Decisions); err != nil {
 		return dst, err
 	}
-	held, fits := layer.Charged(s.decisions)
+	held, fits := layer.Charged(s.Decisions)
 	if !fits {
 		f.counts.local.Add(1)
-		return appendLocal(dst, r.checks, s.places, s.decisions), nil
+		return appendLocal(dst, r.checks, s.Parts, s.Decisions), nil
 	}
 	out, without, err := f.askPrimary(ctx, word, r, dst)
 	admitted := false
@@ -366,17 +345,17 @@ func (f *Layer) learn(ctx context.Context, word uint64, r *request, dst []headga
 }
 
 // giveBack returns to the local store what was taken for the checks of these bits.
-func (f *Layer) giveBack(ctx context.Context, s *scratch, held uint64) {
-	back := s.checks[:0]
-	for i := range s.checks {
+func (f *Layer) giveBack(ctx context.Context, s *layer.Scratch[int], held uint64) {
+	back := s.Checks[:0]
+	for i := range s.Checks {
 		if held&(1<<i) != 0 {
-			s.checks[i].At = s.decisions[0].At
-			back = append(back, s.checks[i])
+			s.Checks[i].At = s.Decisions[0].At
+			back = append(back, s.Checks[i])
 		}
 	}
 	if len(back) > 0 {
 		// If this fails, the share has some units too many in use until its limits free them.
-		_, _ = f.options.Local.Take(ctx, headgate.OpRefund, back, s.decisions[:0])
+		_, _ = f.options.Local.Take(ctx, headgate.OpRefund, back, s.Decisions[:0])
 	}
 }
 
@@ -433,7 +412,7 @@ var _ headgate.Ledger = (*ledger)(nil)
 // TakeOnce implements [headgate.Ledger]. A request that is decided without the primary is
 // remembered by this node only, and not at all if its local store is no ledger.
 func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return l.decide(ctx, &request{checks: checks, ledger: l, terms: terms}, dst)
+	return l.decide(ctx, &request{checks: checks, ledger: l, terms: &terms}, dst)
 }
 
 // Reserve implements [headgate.Ledger]. A reservation that was made without the
@@ -441,9 +420,9 @@ func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []he
 // local store is no ledger, there is nothing to settle, and the reservation has no
 // ID.
 func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	r := &request{checks: checks, ledger: l, terms: terms, reserve: true}
-	out, err := l.decide(ctx, r, dst)
-	return r.made, out, err
+	var r headgate.Reservation
+	out, err := l.decide(ctx, &request{checks: checks, ledger: l, terms: &terms, made: &r}, dst)
+	return r, out, err
 }
 
 // mark ends the ids of the reservations that this node has made without the primary.

@@ -40,7 +40,7 @@ type Layer struct {
 	plans   *layer.Derived[*plan]
 	warm    warmth
 	shards  [64]keyShard
-	pool    sync.Pool // of *scratch
+	scratch layer.Scratches[claim]
 	counts  counts
 
 	closed  atomic.Bool
@@ -68,7 +68,6 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 		return nil, err
 	}
 	l := &Layer{inner: inner, options: o, start: time.Now(), seed: maphash.MakeSeed(), plans: layer.NewDerived(newPlan)}
-	l.pool.New = func() any { return new(scratch) }
 	l.calls, l.abandon = context.WithCancel(context.Background())
 	l.returns.start(l)
 	return l, nil
@@ -198,32 +197,11 @@ func (l outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check
 	return out, err
 }
 
-// scratch is memory for one call that later calls reuse.
-type scratch struct {
-	asked     []headgate.Check    // what the store is asked
-	decisions []headgate.Decision // what the store has decided
-	claims    []claim             // of each check of the request
-}
-
-func (l *Layer) get() *scratch {
-	s, _ := l.pool.Get().(*scratch)
-	return s
-}
-
-// put returns the scratch to the pool. It removes the request's keys first, so that the pool does
-// not keep them alive.
-func (l *Layer) put(s *scratch) {
-	clear(s.asked)
-	clear(s.claims)
-	s.asked, s.decisions, s.claims = s.asked[:0], s.decisions[:0], s.claims[:0]
-	l.pool.Put(s)
-}
-
 // add adds a check to those for the store, with the rule that the store is to enforce.
-func (s *scratch) add(l *Layer, c *headgate.Check) {
-	s.asked = append(s.asked, *c)
+func (l *Layer) add(s *layer.Scratch[claim], c *headgate.Check) {
+	s.Checks = append(s.Checks, *c)
 	if c.Consistency == headgate.Leased {
-		s.asked[len(s.asked)-1].Rule = l.plans.Of(c.Rule).strict
+		s.Checks[len(s.Checks)-1].Rule = l.plans.Of(c.Rule).strict
 	}
 }
 
@@ -236,41 +214,41 @@ func (l *Layer) take(ctx context.Context, checks []headgate.Check, dst []headgat
 	if first.batch != nil && len(checks) == 1 {
 		return first.append(dst, &checks[0], 0, now), nil
 	}
-	s := l.get()
-	defer l.put(s)
-	s.claims = append(s.claims, first)
+	s := l.scratch.Get()
+	defer l.scratch.Put(s)
+	s.Parts = append(s.Parts, first)
 	for i := range checks[1:] {
-		s.claims = append(s.claims, claim{})
-		waits = l.setAside(&s.claims[i+1], &checks[i+1], now, true) != nil || waits
+		s.Parts = append(s.Parts, claim{})
+		waits = l.setAside(&s.Parts[i+1], &checks[i+1], now, true) != nil || waits
 	}
 	if waits {
 		// Units that are set aside may be admitted only until their batch ends.
-		l.putBack(s.claims, true)
-		for i := range s.claims {
-			if err := await(ctx, s.claims[i].fill); err != nil {
+		l.putBack(s.Parts, true)
+		for i := range s.Parts {
+			if err := await(ctx, s.Parts[i].fill); err != nil {
 				return dst, err
 			}
 		}
 		now = l.now()
 		for i := range checks {
-			l.setAside(&s.claims[i], &checks[i], now, false)
+			l.setAside(&s.Parts[i], &checks[i], now, false)
 		}
 	}
 	for i := range checks {
-		if s.claims[i].batch == nil {
-			s.add(l, &checks[i])
+		if s.Parts[i].batch == nil {
+			l.add(s, &checks[i])
 		}
 	}
 	var charged uint64
-	if len(s.asked) > 0 {
+	if len(s.Checks) > 0 {
 		var err error
-		if s.decisions, err = l.inner.Take(ctx, headgate.OpTake, s.asked, s.decisions); err != nil {
-			l.putBack(s.claims, false)
+		if s.Decisions, err = l.inner.Take(ctx, headgate.OpTake, s.Checks, s.Decisions); err != nil {
+			l.putBack(s.Parts, false)
 			return dst, err
 		}
 		var admitted bool
-		if charged, admitted = layer.Charged(s.decisions); !admitted {
-			l.putBack(s.claims, false)
+		if charged, admitted = layer.Charged(s.Decisions); !admitted {
+			l.putBack(s.Parts, false)
 		}
 	}
 	return l.merge(dst, checks, s, charged, now), nil
@@ -291,30 +269,28 @@ func await(ctx context.Context, fill <-chan struct{}) error {
 
 // merge appends all decisions in the order of the checks, and learns from those of the store.
 // charged has a bit for each check that the store was asked about and has charged.
-func (l *Layer) merge(dst []headgate.Decision, checks []headgate.Check, s *scratch, charged uint64, now instant) []headgate.Decision {
-	rest, asked := s.decisions, 0
+func (l *Layer) merge(dst []headgate.Decision, checks []headgate.Check, s *layer.Scratch[claim], charged uint64, now instant) []headgate.Decision {
+	rest, asked := s.Decisions, 0
 	for i := range checks {
-		c, a := &checks[i], &s.claims[i]
+		c, a := &checks[i], &s.Parts[i]
 		if a.batch != nil {
 			dst = a.append(dst, c, i, now)
 			continue
 		}
-		n := 0
-		for n < len(rest) && rest[n].Check == asked {
-			n++
-		}
+		var own []headgate.Decision
+		own, rest = layer.Of(asked, rest)
 		if a.key != nil {
-			a.key.noteAnswer(l, rest[:n], c.Units(), charged&(1<<asked) != 0)
+			a.key.noteAnswer(l, own, c.Units(), charged&(1<<asked) != 0)
 		}
-		for j := range rest[:n] {
-			d := &rest[j]
+		for j := range own {
+			d := &own[j]
 			// A layer that decided by another rule names the limits of that rule, which stay.
-			if enforced := s.asked[asked].Rule.Limits(); j < len(enforced) && d.Limit == &enforced[j] {
+			if enforced := s.Checks[asked].Rule.Limits(); j < len(enforced) && d.Limit == &enforced[j] {
 				d.Limit = &c.Rule.Limits()[j]
 			}
 			d.Rule, d.Check = c.Rule, i
 		}
-		dst, rest = append(dst, rest[:n]...), rest[n:]
+		dst = append(dst, own...)
 		asked++
 	}
 	return dst
@@ -322,14 +298,14 @@ func (l *Layer) merge(dst []headgate.Decision, checks []headgate.Check, s *scrat
 
 // ask lets the store decide all checks in a call that takes no units.
 func (l *Layer) ask(checks []headgate.Check, dst []headgate.Decision, call func(asked []headgate.Check, room []headgate.Decision) ([]headgate.Decision, error)) ([]headgate.Decision, error) {
-	s := l.get()
-	defer l.put(s)
-	s.claims = slices.Grow(s.claims, len(checks))[:len(checks)]
+	s := l.scratch.Get()
+	defer l.scratch.Put(s)
+	s.Parts = slices.Grow(s.Parts, len(checks))[:len(checks)]
 	for i := range checks {
-		s.add(l, &checks[i])
+		l.add(s, &checks[i])
 	}
 	var err error
-	if s.decisions, err = call(s.asked, s.decisions); err != nil {
+	if s.Decisions, err = call(s.Checks, s.Decisions); err != nil {
 		return dst, err
 	}
 	return l.merge(dst, checks, s, 0, instant{}), nil

@@ -1,11 +1,12 @@
 // Package layer has what the layers around a store have in common: how a counter is named, what
-// decisions say about a request, how rules are derived from rules, and how calls are made for which
-// no request waits.
+// decisions say about a request, where a request's parts are kept, how rules are derived from rules,
+// and how calls are made for which no request waits.
 package layer
 
 import (
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -52,6 +53,42 @@ func Charged(decisions []headgate.Decision) (checks uint64, admitted bool) {
 		return 0, false
 	}
 	return checks &^ refused, true
+}
+
+// Of returns the leading decisions, which are about one check, and the others.
+func Of(check int, decisions []headgate.Decision) (own, others []headgate.Decision) {
+	n := 0
+	for n < len(decisions) && decisions[n].Check == check {
+		n++
+	}
+	return decisions[:n], decisions[n:]
+}
+
+// Scratch is memory for one request that later requests reuse.
+type Scratch[P any] struct {
+	Parts     []P                 // what the layer notes of checks
+	Checks    []headgate.Check    // what a store is asked
+	Decisions []headgate.Decision // what that store has decided
+	Local     []headgate.Decision // what was decided without it
+}
+
+// Scratches keeps memory for later requests.
+type Scratches[P any] struct{ pool sync.Pool }
+
+// Get returns empty memory.
+func (p *Scratches[P]) Get() *Scratch[P] {
+	if s, ok := p.pool.Get().(*Scratch[P]); ok {
+		return s
+	}
+	return new(Scratch[P])
+}
+
+// Put keeps the memory, without the request's keys, which it must not keep alive.
+func (p *Scratches[P]) Put(s *Scratch[P]) {
+	clear(s.Checks)
+	clear(s.Parts)
+	s.Parts, s.Checks, s.Decisions, s.Local = s.Parts[:0], s.Checks[:0], s.Decisions[:0], s.Local[:0]
+	p.pool.Put(s)
 }
 
 // Penalizes reports whether a rule has a penalty, which has to count each denial.
