@@ -180,19 +180,3 @@ func (b *Bucket) round() {
 		}
 	}
 }
-
-// Kept returns what a store is to keep in the slots of a limit with the period of l and the given
-// count, if no list of another count has used it. Only the first n slots are not empty.
-func Kept(l *headgate.Limit, count int64, s State) (slots [BucketSlots]State, n int) {
-	if s.Used == 0 {
-		return slots, 0
-	}
-	slots[0] = s
-	if m := mark(count, (&Bucket{period: l.Micros()}).rate(count).num); m != 0 {
-		slots[0].Extra += m
-		return slots, 1
-	}
-	slots[0].Extra += several
-	slots[1] = countState(count, 0)
-	return slots, 2
-}

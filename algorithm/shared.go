@@ -2,6 +2,7 @@ package algorithm
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/headgate/headgate"
 )
@@ -54,6 +55,22 @@ const (
 	// BucketSlots is the maximum number of states that a store keeps for a Bucket.
 	BucketSlots = 2 + maxOwn
 )
+
+// NewBucket returns the bucket of a limit whose state was used by a list with the given count.
+func NewBucket(l *headgate.Limit, count int64, s State) *Bucket {
+	return &Bucket{period: l.Micros(), all: s, count: count}
+}
+
+// State returns the state of a bucket that only one list uses now, and that list's count. shared is
+// true if there are further lists, and so further states.
+func (b *Bucket) State() (s State, count int64, shared bool) {
+	return b.all, b.count, len(b.own) > 0
+}
+
+// Bytes returns the memory of the bucket.
+func (b *Bucket) Bytes() int {
+	return int(unsafe.Sizeof(*b)) + cap(b.own)*int(unsafe.Sizeof(ownBucket{}))
+}
 
 // rate returns the rate of a count.
 func (b *Bucket) rate(count int64) rate {

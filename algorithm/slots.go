@@ -152,6 +152,10 @@ func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
 		slots[0] = s
 		return slots, 1
 	}
-	slots, _ = Kept(l, l.Count, c.State)
+	if c.State.Used > 0 {
+		slots[0] = c.State
+		slots[0].Extra += several
+		slots[1] = countState(l.Count, 0)
+	}
 	return slots, 2
 }

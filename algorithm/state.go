@@ -141,6 +141,22 @@ func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at hea
 	return s
 }
 
+// Take decides about one limit by itself: it does what Advance, Fits, Charge and Describe do
+// together. The limit must not be a sliding window or a penalty. It fills no Decision, because that
+// takes long in comparison.
+func Take(l *headgate.Limit, s State, now headgate.Instant, cost int64) (after State, fits bool, remaining int64, retry, reset, delay time.Duration) {
+	if l.Algorithm <= headgate.LeakyBucket {
+		return takeBucket(l, s, now, cost)
+	}
+	before := Advance(l, s, now)
+	after, fits = before, Fits(l, before, now, cost)
+	if fits {
+		after = Charge(l, before, now, cost)
+	}
+	remaining, retry, reset, delay = answer(l, before, after, now, cost, fits)
+	return after, fits, remaining, retry, reset, delay
+}
+
 // Settle charges units, or takes -units back if units is negative; see [Charge] and [Refund].
 func Settle(l *headgate.Limit, s State, now headgate.Instant, units int64, at headgate.Instant, used int64) State {
 	if units < 0 {

@@ -139,31 +139,35 @@ func (c *clock) follow(before, mono, after, said headgate.Instant) bool {
 	return true
 }
 
+// plus returns the time that is d after t.
+func plus(t headgate.Instant, d time.Duration) headgate.Instant {
+	return t + headgate.Instant(d/time.Microsecond)
+}
+
 // onCalendar reports whether the windows of a limit begin at times of the wall clock.
 func onCalendar(l *headgate.Limit) bool {
 	return l.Algorithm == headgate.FixedWindow && l.Align != headgate.AlignFirst
 }
 
-// read reads the clock of a store whose clock never steps back. Callers read it before they lock a
-// shard, because that takes as long as the decision; see timeIn.
+// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
+// long as the decision; see timeIn.
 func (s *Store) read() headgate.Instant {
-	switch {
-	case s.clock == nil:
-		return s.own.now()
-	case s.steady:
-		return headgate.Instant(s.clock())
+	if s.clock != nil {
+		return 0
 	}
-	return 0
+	return s.own.now()
 }
 
 // timeIn returns the time of a decision in a locked shard. now is what read returned. In between,
 // another caller may have used the shard with a later reading. That reading then counts, because
-// time must not seem to step back.
+// time must not seem to step back. A clock that the store was given may do so, and is read now.
 func (s *Store) timeIn(now headgate.Instant, sh *shard) headgate.Instant {
-	if !s.steady {
+	if s.clock != nil {
 		return headgate.Instant(s.clock())
 	}
-	sh.wall = s.wallAt(now)
+	if int64(now) >= s.own.next.Load() || sh.wall != s.own.wall.Load() {
+		sh.wall = s.own.wallAt(now)
+	}
 	sh.last = max(sh.last, now)
 	return sh.last
 }

@@ -4,21 +4,20 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/algorithm"
 )
 
 // budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
-// limits do, so shards have no fixed shares of the memory for logs.
+// limits do, so shards have no fixed shares of the memory for large counters.
 type budget struct {
 	max    int64
 	tables atomic.Int64
-	logs   atomic.Int64
+	large  atomic.Int64
 	shards []shard       // all shards, so that one can reclaim memory from another
 	next   atomic.Uint32 // the shard to reclaim from next
 }
 
 // room returns how much is left. It is negative if a little too much is in use.
-func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
+func (b *budget) room() int64 { return b.max - b.tables.Load() - b.large.Load() }
 
 // reclaim drops the idle counters of one shard, unless that shard is locked.
 func (b *budget) reclaim(now headgate.Instant) {
@@ -34,7 +33,7 @@ func (b *budget) reclaim(now headgate.Instant) {
 }
 
 // When memory is full, new keys share counters. A shared counter is found under a hash of the rule
-// and the number of the shared counter, in place of the hash of the key. It is never kept as a Word.
+// and the number of the shared counter, in place of the hash of the key.
 
 const (
 	// sharedCounters is how many counters a rule's new keys share in each shard when memory is
@@ -74,27 +73,25 @@ func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now headgate.Inst
 // false if there is not enough memory after all.
 func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	from := sh.table.find(common)
-	if _, known := sh.commons[common]; !known || !sh.table.busy(from, now) {
+	if _, known := sh.commons[common]; !known || !from.busy(now) {
 		return true
 	}
-	g := sh.log(from)
-	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
+	if !from.large() {
+		sh.insert(sh.table.find(own), own).set(from.state(), int64(from.count), from.until)
+		return true
+	}
+	x := sh.large[from.stamp]
+	if sh.budget.room() < x.bytes() {
 		return false
 	}
-	several := algorithm.HasSlots(from.state())
-	if several && !sh.table.room(spare+algorithm.BucketSlots) {
-		return false
+	if x.log != nil {
+		x.log = x.log.Clone()
+	} else {
+		x.bucket = x.bucket.Clone()
 	}
 	to := sh.insert(sh.table.find(own), own)
-	if g != nil {
-		sh.setLog(to, g.Clone())
-		to.until = from.until
-	} else {
-		to.set(from.state(), from.until)
-	}
-	for i := 1; several && i < algorithm.BucketSlots; i++ {
-		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.until)
-	}
+	to.until = from.until
+	sh.setLarge(to, x)
 	return true
 }
 

@@ -1,65 +1,113 @@
 package memory
 
 import (
-	"math"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
 
-// logMark, in the field used, says that the entry's stamp is the index of a log. No counter
-// ever has that many units in use.
-const logMark = math.MaxUint32
+// large is a counter that has no room in an entry: the log of a rule's sliding windows, or a bucket
+// that lists of limits of different rates share.
+type large struct {
+	log    *algorithm.Log
+	bucket *algorithm.Bucket
+}
 
-func (e *entry) isLog() bool { return e.used == logMark && !e.asWord() }
+func (x large) bytes() int64 {
+	if x.log != nil {
+		return largeBytes + int64(x.log.Bytes())
+	}
+	return largeBytes + int64(x.bucket.Bytes())
+}
 
-// dropIdleLogs frees the logs of entries that the next rebuild drops.
-func (sh *shard) dropIdleLogs(now headgate.Instant) {
-	if len(sh.logs) == len(sh.freeLogs) {
+const (
+	// largeBytes is the memory of a large counter without what its Bytes counts: the struct, the
+	// first span of a log, and an element of shard.large.
+	largeBytes = 104
+	// newLog is the memory that must be free for a new log. With less, new keys share logs.
+	newLog = largeBytes + 16*algorithm.EntryBytes
+)
+
+// setLarge makes the counter of an entry a large one.
+func (sh *shard) setLarge(e *entry, x large) {
+	if e.large() {
+		sh.budget.large.Add(x.bytes() - sh.large[e.stamp].bytes())
+		sh.large[e.stamp] = x
+		return
+	}
+	sh.budget.large.Add(x.bytes())
+	e.set(algorithm.State{}, isLarge, e.until)
+	if n := len(sh.freeLarge); n > 0 {
+		e.stamp = sh.freeLarge[n-1]
+		sh.freeLarge = sh.freeLarge[:n-1]
+		sh.large[e.stamp] = x
+	} else {
+		e.stamp = int64(len(sh.large))
+		sh.large = append(sh.large, x)
+	}
+}
+
+// free frees the counter of an entry, which stays in its place.
+func (sh *shard) free(e *entry) {
+	if e.large() {
+		sh.budget.large.Add(-sh.large[e.stamp].bytes())
+		sh.large[e.stamp] = large{}
+		sh.freeLarge = append(sh.freeLarge, e.stamp)
+	}
+	e.set(algorithm.State{}, 0, 0)
+}
+
+// dropIdleLarge frees the large counters that the next rebuild drops.
+func (sh *shard) dropIdleLarge(now headgate.Instant) {
+	if len(sh.large) == len(sh.freeLarge) {
 		return
 	}
 	for i := range sh.table.entries {
-		if e := &sh.table.entries[i]; e.isLog() && !sh.table.busy(e, now) {
-			sh.freeLog(e)
+		if e := &sh.table.entries[i]; e.large() && !e.busy(now) {
+			sh.free(e)
 		}
 	}
 }
 
-func (sh *shard) freeLog(e *entry) {
-	i := e.stamp()
-	sh.budget.logs.Add(-int64(sh.logs[i].Bytes() + logBytes))
-	sh.logs[i] = nil
-	sh.freeLogs = append(sh.freeLogs, i)
-	e.set(algorithm.State{}, 0)
-}
-
 // log returns the log of an entry, or nil.
 func (sh *shard) log(e *entry) *algorithm.Log {
-	if !e.isLog() {
+	if !e.large() {
 		return nil
 	}
-	return sh.logs[e.stamp()]
+	return sh.large[e.stamp].log
 }
 
-// logBytes is the memory that a log takes in addition to its entries: the struct, its first span
-// and its element of shard.logs.
-const logBytes = 96
-
-// newLog is the memory that must be free for a new log. With less, new keys share logs.
-const newLog = logBytes + 16*algorithm.EntryBytes
-
-// setLog gives a log to an entry without one.
-func (sh *shard) setLog(e *entry, g *algorithm.Log) {
-	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
-	if n := len(sh.freeLogs); n > 0 {
-		e.setStamp(sh.freeLogs[n-1])
-		sh.freeLogs = sh.freeLogs[:n-1]
-		sh.logs[e.stamp()] = g
-	} else {
-		e.setStamp(int64(len(sh.logs)))
-		sh.logs = append(sh.logs, g)
+// counter returns the counter of an entry that is not a log. If its units were used by a list of
+// limits of another rate, it is a bucket that both lists share.
+func (sh *shard) counter(e *entry, l *headgate.Limit) algorithm.Counter {
+	switch {
+	case e.large():
+		return algorithm.Counter{Bucket: sh.large[e.stamp].bucket}
+	case l.Algorithm <= headgate.LeakyBucket && e.used > 0 && int64(e.count) != l.Count:
+		return algorithm.Counter{Bucket: algorithm.NewBucket(l, int64(e.count), e.state())}
 	}
-	e.used = logMark
+	return algorithm.Counter{State: e.state()}
+}
+
+// put stores the counter of a step; until says when it is fully free.
+func (sh *shard) put(st *step, c algorithm.Counter, until uint32) {
+	count := st.limit.Count
+	if c.Bucket != nil {
+		var shared bool
+		if c.State, count, shared = c.Bucket.State(); shared {
+			st.entry = sh.insert(st.entry, st.place)
+			sh.setLarge(st.entry, large{bucket: c.Bucket})
+			st.entry.until = until
+			return
+		}
+	}
+	if st.entry.hash == 0 && c.State.IsZero() {
+		return
+	}
+	st.entry = sh.insert(st.entry, st.place)
+	if st.entry.large() {
+		sh.free(st.entry)
+	}
+	st.entry.set(c.State, count, until)
 }
 
 // lookAtLog reads the log of a step, and says whether the cost fits.
@@ -78,27 +126,27 @@ func (sh *shard) followClock(e *entry, now headgate.Instant) {
 	if g := sh.log(e); g != nil && g.Stepped(now) {
 		before := g.Bytes()
 		g.Clamp(now)
-		sh.budget.logs.Add(int64(g.Bytes() - before))
+		sh.budget.large.Add(int64(g.Bytes() - before))
 	}
 }
 
 // addToLog charges a log, and keeps it until none of the lists of limits that were charged to it
 // needs it any more.
-func (sh *shard) addToLog(e *entry, c *headgate.Check, units int64, now headgate.Instant) {
+func (sh *shard) addToLog(e *entry, rule *headgate.Rule, units int64, now headgate.Instant) {
 	g := sh.log(e)
 	if g == nil {
 		g = new(algorithm.Log)
-		sh.setLog(e, g)
+		sh.setLarge(e, large{log: g})
 	}
 	before := g.Bytes()
-	g.Open(now, algorithm.NeedOf(c.Rule))
+	g.Open(now, algorithm.NeedOf(rule))
 	if sh.mustMerge(g, now) {
 		g.Merge(now, units)
 	} else {
 		g.Add(now, units)
 	}
 	if grown := g.Bytes() - before; grown != 0 {
-		sh.budget.logs.Add(int64(grown))
+		sh.budget.large.Add(int64(grown))
 	}
 	e.until = max(e.until, until(g.Until()))
 }
@@ -130,13 +178,13 @@ func (sh *shard) settleLog(st *step, c *headgate.Check, units int64, now headgat
 	case units < 0 && g != nil:
 		before := g.Bytes()
 		g.Refund(-units, sh.wall.read(c.At))
-		sh.budget.logs.Add(int64(g.Bytes() - before))
+		sh.budget.large.Add(int64(g.Bytes() - before))
 		return
 	case g != nil:
 		units = g.Owable(now, units, algorithm.NeedOf(c.Rule))
 	}
 	if units > 0 {
 		st.entry = sh.insert(st.entry, st.place)
-		sh.addToLog(st.entry, c, units, now)
+		sh.addToLog(st.entry, c.Rule, units, now)
 	}
 }

@@ -28,12 +28,11 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
-	shards    [shards]shard // the first field, so that shards begin at cache lines
-	views     [shards]atomic.Pointer[view]
+	shards    [shards]shard                   // the first field, so that shards begin at cache lines
+	tables    [shards]atomic.Pointer[[]entry] // the entries of each shard, for prefetch
 	seed      maphash.Seed
 	clock     func() int64 // nil: own
 	own       *clock
-	steady    bool // the clock never steps back, so counters may be Words
 	budget    budget
 	ledger    ledger
 	permits   permits
@@ -46,7 +45,6 @@ type Option func(*settings)
 type settings struct {
 	maxBytes int64
 	clock    func() int64
-	steady   bool // the clock never steps back; for tests
 }
 
 // MaxBytes bounds the memory of all counters together. The package comment says what happens at
@@ -69,14 +67,10 @@ func New(options ...Option) *Store {
 	}
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
-	s.steady = set.clock == nil || set.steady
 	for i := range s.shards {
-		s.shards[i].budget, s.shards[i].view = &s.budget, &s.views[i]
-		s.shards[i].wall, s.shards[i].words = s.own.wall.Load(), s.steady
-		// The origin of the Words is set when the shard is locked first, to the time that it is then:
-		// in a bubble of testing/synctest that may be decades before the store was made outside of it.
-		s.shards[i].resize(minSize, 0, 0)
-		s.shards[i].show()
+		sh := &s.shards[i]
+		sh.budget, sh.shown, sh.wall = &s.budget, &s.tables[i], s.own.wall.Load()
+		sh.resize(minSize, 0)
 	}
 	s.ledger.init(set.maxBytes)
 	s.permits.most, s.documents.most = set.maxBytes/permitShare, set.maxBytes/documentShare
@@ -88,18 +82,6 @@ func New(options ...Option) *Store {
 // it was combined with the constant of a rule.
 func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
 	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
-}
-
-// fetch prefetches the memory of a key's counters, unless it is likely to be at hand; see view.
-func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
-	v := s.views[hash>>(64-shardBits)].Load()
-	if len(v.entries) <= fewEntries {
-		return
-	}
-	limits := rule.Limits()
-	for i := range limits {
-		v.prefetch(counterOf(hash, slotOf(&limits[i])))
-	}
 }
 
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
@@ -154,7 +136,7 @@ func (s *Store) Stats() Stats {
 		s.shards[i].addTo(&all)
 	}
 	all.MaxBytes = s.budget.max
-	all.Bytes = s.budget.tables.Load() + s.budget.logs.Load()
+	all.Bytes = s.budget.tables.Load() + s.budget.large.Load()
 	return all
 }
 
