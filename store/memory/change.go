@@ -85,7 +85,7 @@ func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, 
 		d := &dst[len(dst)-1]
 		sh := s.shardOf(hash)
 		sh.settle(s.loaded(x, c, hash, l.now), c, by, l.now, d)
-		d.At = sh.wall.shown(l.now)
+		d.At = l.wall.shown(l.now)
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 		logged = logged || x.Algorithm == headgate.SlidingWindow
 	}
@@ -95,7 +95,6 @@ func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, 
 // loaded finds and reads the counter of a limit.
 func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
 	sh := s.shardOf(hash)
-	sh.reserve(1, now)
 	st := step{limit: l}
 	sh.look(&st, c.Rule, hash, 0, now)
 	return st

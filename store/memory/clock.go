@@ -89,8 +89,8 @@ func (w *wall) read(t headgate.Instant) headgate.Instant {
 	return at
 }
 
-// resync is how often the wall clock is read, in µs.
-const resync = 1_000_000
+// resyncEvery is how often the wall clock is read, in µs.
+const resyncEvery = 1_000_000
 
 // apart is the longest time that may pass between the readings of the two clocks, in µs. It is also
 // the smallest difference that counts as a step of the wall clock.
@@ -99,7 +99,7 @@ const apart = 500
 func newClock() *clock {
 	c := &clock{base: time.Now()}
 	c.start = headgate.Instant(c.base.UnixMicro())
-	c.next.Store(int64(c.start + resync))
+	c.next.Store(int64(c.start + resyncEvery))
 	c.wall.Store(&wall{offset: offset{since: c.start}})
 	return c
 }
@@ -111,29 +111,28 @@ func (c *clock) at(passed time.Duration) headgate.Instant {
 	return c.start + headgate.Instant(passed)/1000
 }
 
-// wallAt returns the relation of the wall clock to the clock at now, a reading of the clock. A step
-// of the wall clock may be noticed up to resync late.
-func (c *clock) wallAt(now headgate.Instant) *wall {
-	if next := c.next.Load(); int64(now) >= next && c.next.CompareAndSwap(next, int64(now)+resync) {
+// resync reads the wall clock, if it was read longer than resyncEvery before now, a reading of the
+// clock.
+func (c *clock) resync(now headgate.Instant) {
+	if next := c.next.Load(); int64(now) >= next && c.next.CompareAndSwap(next, int64(now)+resyncEvery) {
 		before := c.now()
-		said := time.Now()
-		if !c.follow(before, c.at(said.Sub(c.base)), c.now(), headgate.Instant(said.Round(0).UnixMicro())) {
+		wall := time.Now()
+		if !c.follow(before, c.at(wall.Sub(c.base)), c.now(), headgate.Instant(wall.Round(0).UnixMicro())) {
 			c.next.Store(int64(now)) // so that the next caller tries again
 		}
 	}
-	return c.wall.Load()
 }
 
-// follow adopts said, a reading of the wall clock that was taken together with mono, a reading of
+// follow adopts shown, a reading of the wall clock that was taken together with mono, a reading of
 // the clock. before and after are readings of the clock around it. If they are apart or more from
 // each other, follow does nothing and returns false, because the goroutine may have been stopped
 // between the two readings. A difference below apart does not count as a step.
-func (c *clock) follow(before, mono, after, said headgate.Instant) bool {
+func (c *clock) follow(before, mono, after, shown headgate.Instant) bool {
 	if after-before >= apart {
 		return false
 	}
 	old := c.wall.Load()
-	if ahead, was := algorithm.Micros(said-mono), old.ahead; max(ahead-was, was-ahead) >= apart {
+	if ahead, was := algorithm.Micros(shown-mono), old.ahead; max(ahead-was, was-ahead) >= apart {
 		c.wall.Store(old.stepped(before, ahead))
 	}
 	return true
@@ -163,10 +162,7 @@ func (s *Store) read() headgate.Instant {
 // time must not seem to step back. A clock that the store was given may do so, and is read now.
 func (s *Store) timeIn(now headgate.Instant, sh *shard) headgate.Instant {
 	if s.clock != nil {
-		return headgate.Instant(s.clock())
-	}
-	if int64(now) >= s.own.next.Load() || sh.wall != s.own.wall.Load() {
-		sh.wall = s.own.wallAt(now)
+		return s.clockNow()
 	}
 	sh.last = max(sh.last, now)
 	return sh.last
@@ -178,13 +174,4 @@ func (s *Store) clockNow() headgate.Instant {
 		return headgate.Instant(s.clock())
 	}
 	return s.own.now()
-}
-
-// wallAt returns the relation of the wall clock to the store's clock at now. A clock that the store
-// was given is a wall clock itself.
-func (s *Store) wallAt(now headgate.Instant) *wall {
-	if s.clock != nil {
-		return s.own.wall.Load()
-	}
-	return s.own.wallAt(now)
 }

@@ -29,6 +29,7 @@ func (b *budget) reclaim(now headgate.Instant) {
 	if now >= sh.sweepAt {
 		sh.last = max(sh.last, now)
 		sh.makeRoom(0, now)
+		sh.dueAt = min(sh.dueAt, sh.sweepAt)
 	}
 }
 

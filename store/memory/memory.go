@@ -69,7 +69,10 @@ func New(options ...Option) *Store {
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
 	for i := range s.shards {
 		sh := &s.shards[i]
-		sh.budget, sh.shown, sh.wall = &s.budget, &s.tables[i], s.own.wall.Load()
+		sh.budget, sh.shown = &s.budget, &s.tables[i]
+		if s.clock == nil {
+			sh.clock = s.own
+		}
 		sh.resize(minSize, 0)
 	}
 	s.ledger.init(set.maxBytes)
@@ -148,5 +151,8 @@ func (s *Store) String() string {
 // Now returns the time by the store's clock.
 func (s *Store) Now() time.Time {
 	now := s.clockNow()
-	return s.wallAt(now).shown(now).Time()
+	if s.clock == nil {
+		s.own.resync(now)
+	}
+	return s.own.wall.Load().shown(now).Time()
 }

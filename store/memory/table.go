@@ -55,9 +55,9 @@ func (e *entry) read(advanced algorithm.State, now headgate.Instant, until uint3
 // back by no more than that, the counter is still there.
 const grace = 60 * 1_000_000
 
-// untilUnit is the unit, in µs, in which an entry says when its counter is fully free. 32 bits are
-// enough for 272 years before and after 1970.
-const untilUnit = 4 * 1_000_000
+// untilUnit is the unit in which an entry says when its counter is fully free: 2^22 µs, some four
+// seconds. 32 bits are enough for 285 years before and after 1970.
+const untilUnit = 1 << 22
 
 // until returns a time in the form in which an entry keeps it, rounded up. 0 would mean that the
 // counter is free now.
@@ -71,7 +71,8 @@ func until(expires headgate.Instant) uint32 {
 // those that are fully free.
 type table struct {
 	entries []entry
-	filled  int
+	filled  int32
+	most    int32 // how many places may be filled
 }
 
 // maxLoad is the share of places that may be filled, in eighths.
@@ -99,9 +100,7 @@ func (t *table) find(hash uint64) *entry {
 }
 
 // room reports whether n more entries can be inserted.
-func (t *table) room(n int) bool {
-	return (t.filled+n)*8 <= len(t.entries)*maxLoad
-}
+func (t *table) room(n int) bool { return int(t.filled)+n <= int(t.most) }
 
 // busy reports whether the entry must be kept.
 func (e *entry) busy(now headgate.Instant) bool {
@@ -111,7 +110,7 @@ func (e *entry) busy(now headgate.Instant) bool {
 // rebuild moves the entries that are in use at now to a table of the given size.
 func (t *table) rebuild(now headgate.Instant, size int) {
 	old := t.entries
-	t.entries, t.filled = make([]entry, size), 0
+	t.entries, t.filled, t.most = make([]entry, size), 0, int32(size*maxLoad/8)
 	for i := range old {
 		if e := &old[i]; e.busy(now) {
 			*t.find(e.hash) = *e
@@ -151,9 +150,11 @@ type shard struct {
 	sharing bool             // full, or there are commons
 	full    bool             // new keys share counters
 	last    headgate.Instant // the latest time, by the store's own clock
-	wall    *wall
-	sweepAt headgate.Instant // when to look for idle counters again
+	dueAt   headgate.Instant // when to attend to the wall clock or to idle counters again
 	table   table
+	wall    *wall            // at the latest decision that needs it here
+	sweepAt headgate.Instant // when to look for idle counters again
+	clock   *clock           // nil if the store was given a clock
 
 	large     []large // the stamp of a large counter's entry is its index here
 	freeLarge []int64 // free indices of large
@@ -162,7 +163,7 @@ type shard struct {
 	shared    uint64                   // see Stats.Shared
 	merged    uint64                   // see Stats.Merged
 	shown     *atomic.Pointer[[]entry] // the entries, for prefetch
-	_         [32]byte
+	_         [16]byte
 }
 
 const (
@@ -177,12 +178,22 @@ const (
 	sweepFull = 1_000_000
 )
 
-// reserve makes sure that n entries can be inserted.
+// reserve makes sure that n entries can be inserted. Every operation calls it first, so it also does
+// what has to be done now and then.
 func (sh *shard) reserve(n int, now headgate.Instant) {
-	if now < sh.sweepAt && sh.table.room(n) {
-		return
+	if now >= sh.dueAt || !sh.table.room(n) {
+		sh.attend(n, now)
 	}
-	sh.makeRoom(n, now)
+}
+
+func (sh *shard) attend(n int, now headgate.Instant) {
+	if sh.clock != nil {
+		sh.clock.resync(now)
+	}
+	if now >= sh.sweepAt || !sh.table.room(n) {
+		sh.makeRoom(n, now)
+	}
+	sh.dueAt = min(sh.sweepAt, now+resyncEvery)
 }
 
 // makeRoom drops idle counters and resizes the table for the entries in use.
@@ -207,7 +218,7 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	case need > size*7/8 || need < size/4 && !small:
 		size = min(max(minSize, need*5/4+spare), most)
 	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= sh.table.filled*3/4 && !small {
+	if size != len(sh.table.entries) || !sh.table.room(n) || live <= int(sh.table.filled)*3/4 && !small {
 		sh.resize(size, now)
 	}
 	for hash := range sh.commons {
@@ -247,7 +258,7 @@ func (sh *shard) insert(e *entry, hash uint64) *entry {
 func (sh *shard) addTo(all *Stats) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	all.Counters += sh.table.filled
+	all.Counters += int(sh.table.filled)
 	for i := range sh.large {
 		if sh.large[i].log != nil {
 			all.Logs++

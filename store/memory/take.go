@@ -57,24 +57,39 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	sh.mu.Lock()
 	now = s.timeIn(now, sh)
 	sh.reserve(1, now)
-	at = sh.wall.shown(now)
-	if e := sh.table.find(own); sh.simple(e, l) {
-		var after algorithm.State
-		on := sh.wall.on(l, now)
-		after, allowed, remaining, retry, reset, delay = algorithm.Take(l, e.state(), on, cost)
-		if expires := until(plus(now, reset)); allowed {
-			sh.insert(e, own).set(after, l.Count, expires)
-		} else if e.hash != 0 {
-			e.read(after, on, expires)
-		}
+	wall := s.own.wall.Load()
+	at = wall.shown(now)
+	e := sh.table.find(own)
+	if !sh.simple(e, l) {
+		sh.wall = wall
+		allowed, remaining, retry, reset, delay = sh.takeOther(rule, hash, cost, now)
 		sh.mu.Unlock()
 		return
 	}
-	st, d := step{limit: l, other: other{first: true}}, headgate.Decision{}
+	var after algorithm.State
+	on := wall.on(l, now)
+	after, allowed, remaining, retry, reset, delay = algorithm.Take(l, e.state(), on, cost)
+	switch expires := until(plus(now, reset)); {
+	case allowed:
+		if e.hash == 0 {
+			e.hash = own
+			sh.table.filled++
+		}
+		e.set(after, l.Count, expires)
+	case e.hash != 0:
+		e.read(after, on, expires)
+	}
+	sh.mu.Unlock()
+	return
+}
+
+// takeOther is TakeSingle for a counter that is not simple. It has a function of its own so that
+// TakeSingle needs no room for a step and a Decision, which would have to be cleared.
+func (sh *shard) takeOther(rule *headgate.Rule, hash uint64, cost int64, now headgate.Instant) (allowed bool, remaining int64, retry, reset, delay time.Duration) {
+	st, d := step{limit: &rule.Limits()[0], other: other{first: true}}, headgate.Decision{}
 	sh.look(&st, rule, hash, cost, now)
 	sh.finish(&st, rule, cost, st.fits, false, now, &d)
-	sh.mu.Unlock()
-	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, at, nil
+	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay
 }
 
 // Take implements [headgate.Store]. If dst has room, it allocates only when tables or logs grow.
@@ -125,6 +140,7 @@ type locked struct {
 	order  []uint8  // first the indices of the shards, each once, ascending
 	n      int      // the number of shards
 	now    headgate.Instant
+	wall   *wall // at now
 }
 
 func (l *locked) shards() []uint8 { return l.order[:l.n] }
@@ -145,7 +161,7 @@ func (l *locked) add(shard uint8) {
 
 // lock locks every shard that the checks need, always in the same order, so that two requests
 // cannot wait for each other. It determines one time for all shards: the latest that any of them has
-// seen.
+// seen. In each shard there is room for the counters then.
 func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		hash := s.hash(checks[i].Rule, checks[i].Key)
@@ -163,6 +179,14 @@ func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for _, i := range l.shards() {
 		l.now = s.timeIn(l.now, &s.shards[i])
 	}
+	for _, i := range l.shards() {
+		s.shards[i].reserve(countersIn(i, checks, l), l.now)
+	}
+	wall := s.own.wall.Load()
+	for _, i := range l.shards() {
+		s.shards[i].wall = wall
+	}
+	l.wall = wall
 }
 
 func (s *Store) unlock(l *locked) {
@@ -174,24 +198,22 @@ func (s *Store) unlock(l *locked) {
 // decide decides and, if every limit agrees, charges. There is a step for each limit.
 func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, steps []step, dst []headgate.Decision) []headgate.Decision {
 	s.lock(checks, r)
-	defer s.unlock(r)
-	for _, i := range r.shards() {
-		s.shards[i].reserve(countersIn(i, checks, r), r.now)
-	}
 	admitted, n, base := true, 0, len(dst)
 	var refused, punished uint64 // a bit for each check that a limit, or one that is no penalty, denies
 	for i := range checks {
 		c, hash := &checks[i], r.hashes[i]
 		sh, limits, first, cost := s.shardOf(hash), c.Rule.Limits(), true, c.Units()
+		at := r.wall.shown(r.now)
 		for j := range limits {
-			dst = append(dst, headgate.Decision{Rule: c.Rule, Limit: &limits[j], Check: i, Shadow: c.Shadow, At: sh.wall.shown(r.now)})
-			st, d := &steps[n], &dst[len(dst)-1]
+			dst = append(dst, headgate.Decision{})
+			st, d, l := &steps[n], &dst[len(dst)-1], &limits[j]
 			n++
-			l := d.Limit
+			// One field at a time: to copy a Decision waits until all its fields are written.
+			d.Rule, d.Limit, d.Check, d.Shadow, d.At = c.Rule, l, i, c.Shadow, at
 			st.limit, st.check, st.place = l, int32(i), counterOf(hash, slotOf(l))
 			st.entry = sh.table.find(st.place)
 			if st.simple = sh.simple(st.entry, l); st.simple {
-				st.after, d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = algorithm.Take(l, st.entry.state(), sh.wall.on(l, r.now), cost)
+				st.after, d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = algorithm.Take(l, st.entry.state(), r.wall.on(l, r.now), cost)
 			} else {
 				st.other = other{first: first}
 				sh.look(st, c.Rule, hash, cost, r.now)
@@ -216,21 +238,22 @@ func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, steps
 			// A key that shares a counter is not punished for the denials of other keys.
 			punish := op == headgate.OpTake && punished&bit != 0 && st.fits && !st.shared && st.limit.Algorithm == headgate.Penalty
 			sh.finish(st, c.Rule, c.Units(), charge, punish, r.now, d)
-			d.At = sh.wall.shown(r.now)
+			d.At = r.wall.shown(r.now)
 		case charge:
 			sh.insert(st.entry, st.place).set(st.after, st.limit.Count, until(plus(r.now, d.ResetAfter)))
 		default:
-			on := sh.wall.on(st.limit, r.now)
+			on := r.wall.on(st.limit, r.now)
 			if d.Allowed {
 				st.after = algorithm.Advance(st.limit, st.entry.state(), on)
 				algorithm.Describe(d, st.limit, st.after, st.after, on, c.Units(), true)
-				d.At = sh.wall.shown(r.now)
+				d.At = r.wall.shown(r.now)
 			}
 			if st.entry.hash == st.place {
 				st.entry.read(st.after, on, until(plus(r.now, d.ResetAfter)))
 			}
 		}
 	}
+	s.unlock(r)
 	return dst
 }
 
