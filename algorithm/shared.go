@@ -204,9 +204,9 @@ func (b *Bucket) Charge(l *headgate.Limit, now headgate.Instant, cost int64) {
 	}
 }
 
-// Refund does for a bucket what the function Refund does for a state. If the list has a bucket of
+// refund does for a bucket what the function Refund does for a state. If the list has a bucket of
 // its own, each of the two buckets gets back only units that are certain to be still in use there.
-func (b *Bucket) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) {
+func (b *Bucket) refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) {
 	if cost <= 0 {
 		return
 	}
@@ -246,7 +246,7 @@ func (b *Bucket) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at 
 // Settle does for a bucket what the function Settle does for a state.
 func (b *Bucket) Settle(l *headgate.Limit, now headgate.Instant, units int64, at headgate.Instant, used int64) {
 	if units < 0 {
-		b.Refund(l, now, -units, at, used)
+		b.refund(l, now, -units, at, used)
 	} else {
 		b.Charge(l, now, units)
 	}
