@@ -14,17 +14,19 @@ type large struct {
 
 func (x large) bytes() int64 {
 	if x.log != nil {
-		return largeBytes + int64(x.log.Bytes())
+		return logBytes + int64(x.log.Bytes())
 	}
 	return largeBytes + int64(x.bucket.Bytes())
 }
 
 const (
-	// largeBytes is the memory of a large counter without what its Bytes counts: the struct, the
-	// first span of a log, and an element of shard.large.
-	largeBytes = 104
+	// largeBytes is the memory of an element of shard.large.
+	largeBytes = 16
+	// logBytes is the memory of a log in addition to its entries: the struct, its first span and its
+	// element of shard.large.
+	logBytes = 96 + largeBytes
 	// newLog is the memory that must be free for a new log. With less, new keys share logs.
-	newLog = largeBytes + 16*algorithm.EntryBytes
+	newLog = logBytes + 16*algorithm.EntryBytes
 )
 
 // setLarge makes the counter of an entry a large one.
