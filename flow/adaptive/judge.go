@@ -10,6 +10,9 @@ const (
 	// takes less than grows. If the limit binds, it is lowered when work certainly takes longer than
 	// slow.
 	grows, slow = 1.09, 1.18
+	// As long as no more than some wait, the limit grows in any case, and it is not lowered as long as no
+	// more than many do: a few workers need as much to be busy at all times.
+	some, many = 2, 4
 	// room is the factor by which the limit exceeds what can be in progress without waiting, so
 	// that workers that become free find work. margin is the same after a test.
 	room, margin = 1.1, 1.05
@@ -17,21 +20,24 @@ const (
 	doubt = 2
 	// A window is complete when the standard error is at most exact times the mean, or sharp in the
 	// logarithm during a test. It lasts no longer than patience times the shortest window, or times
-	// the mean if that is longer; during a test, twice as long. It has at least few samples.
+	// the mean if that is longer; during a test, half as long again. It has at least few samples.
 	exact, sharp, patience, few = 0.05, 0.04, 6, 10
 	// raise is the factor by which the limit is raised for a test. gap is the smallest relative
 	// change from which the estimator can learn.
 	raise, gap = 1.25, 0.2
-	// leap is how many times its usual value the limit may be before a probe checks it.
-	leap = 1.5
 	// The limit binds if at least the share full of the samples began at a full gate. A burst that
 	// touches the limit now and then has fewer.
 	full = 0.3
 	// verdict is the share of a change of the limit that the duration of work has to follow, in
 	// logarithms, if work waits.
 	verdict = 0.6
+	// most is the share of it that shows that all the work waits under both limits, and small is what a
+	// change must be for that to be seen.
+	most, small = 0.75, 0.7
 	// bearable is the share of overload that is ignored.
 	bearable = 0.1
+	// settles is how long a test waits at most until its change shows.
+	settles = 3 * time.Second
 )
 
 // complete reports whether the window, which has lasted for took, gives a result: it has enough
@@ -44,7 +50,7 @@ func (k *Knee) complete(took float64) bool {
 	}
 	longest := patience * max(shortest, w.sum/max(w.good, 1))
 	if k.trial.kind != none {
-		longest *= 2
+		longest *= 1.5
 	}
 	if w.bad > w.good || took >= longest {
 		return true
@@ -56,10 +62,11 @@ func (k *Knee) complete(took float64) bool {
 	w.look = max(w.good*1.2, w.good+few)
 	s := k.summary(took)
 	if t := &k.trial; t.kind != none {
-		off := math.Abs(s.middle - t.before.middle - verdict*math.Log(t.moved(k.limit)))
-		return w.good >= 3*few && off > 2.5*s.spread || s.spread < sharp
+		times, blur := s.longer(&t.before)
+		off := math.Abs(math.Log(times) - verdict*math.Log(t.moved(k.limit)))
+		return s.n >= max(s.back, t.before.back)+few && off > 2.5*blur || blur < sharp
 	}
-	return s.blur <= exact*s.mean || k.base > 0 && k.ratio(&s, -doubt) > 1.5
+	return s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5
 }
 
 // summary returns the summary of the window, which has lasted for took.
@@ -67,7 +74,7 @@ func (k *Knee) summary(took float64) summary {
 	w := &k.window
 	all := w.good + w.bad + w.ignored
 	s := summary{
-		limit: k.limit, binds: w.full >= full*all,
+		n: w.good, limit: k.limit, binds: w.full >= full*all,
 		idle: float64(w.inFlight) < 0.7*k.limit,
 		rate: w.good / took, share: w.bad / (w.good + w.bad),
 		odd: w.ignored > bearable*(w.good+w.bad),
@@ -75,40 +82,75 @@ func (k *Knee) summary(took float64) summary {
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
 	if w.good > 0 {
 		s.mean = w.sum / w.good
-		s.quick, s.blur = k.quick.tenth()
-		s.middle = w.logs / w.good
-		s.spread = math.Sqrt(max(w.squares/w.good-s.middle*s.middle, 0) / w.good)
+		s.blur = math.Sqrt(max(w.squares/w.good/(s.mean*s.mean)-1, 0) / w.good)
+		var back int
+		s.at, s.err, back = k.took.typical(int(w.good + w.bad))
+		s.back = float64(back)
 	}
 	return s
 }
 
-// ratio returns how many times as long work takes as it would without waiting. Waiting is what the
-// quickest work takes longer than the base, because all work has it in common. errors is how many
-// standard errors are added to what the quickest work takes.
+// ratio returns how many times as long work takes as it would without waiting. A queue delays all
+// work by the same time, which the short work shows. A shared server makes all work longer by the same
+// factor, which short and long work show together; that has to be certain. errors is how many standard
+// errors are added to what work takes.
 func (k *Knee) ratio(s *summary, errors float64) float64 {
 	if s.mean == 0 {
 		return 1
 	}
-	waits := s.quick + errors*s.blur - k.base
-	return s.mean / max(s.mean-waits, s.mean/10)
+	waits := s.at.short*(1+errors*s.err.short) - k.base.short
+	queued := s.mean / max(s.mean-waits, s.mean/10)
+	shared := min(s.at.short/k.base.short*(1-doubt*s.err.short), s.at.long/k.base.long*(1-doubt*s.err.long))
+	return max(queued, shared)
+}
+
+// longer returns how many times as long the same work takes in s as in than, and the standard error
+// of the logarithm of that. By Little's law it is the ratio of the means, but only if the mix of
+// work is the same. Typical work, compared as in ratio, knows without that.
+func (s *summary) longer(than *summary) (times, blur float64) {
+	if s.at.short < than.at.short {
+		times, blur = than.longer(s)
+		return 1 / times, blur
+	}
+	mean := max(s.mean, than.mean)
+	waits := s.at.short - than.at.short
+	queued := mean / max(mean-waits, mean/10)
+	short, long := s.at.short/than.at.short, s.at.long/than.at.long
+	shortErr, longErr := math.Hypot(s.err.short, than.err.short), math.Hypot(s.err.long, than.err.long)
+	upper := long * (1 + longErr)
+	if long*(1+doubt*longErr) < 1 {
+		upper = short // Something else has changed.
+	}
+	shared := max(queued, min(short, long))
+	upper = max(queued, min(short, upper))
+	err := math.Hypot(shortErr*min(1, s.at.short/mean*queued), math.Log(upper/shared))
+	if shared > queued {
+		err = math.Hypot(shortErr, math.Log(upper/shared))
+	}
+	a, b := 1/max(err*err, 1e-4), 1/max(s.blur*s.blur+than.blur*than.blur, 1e-4)
+	return math.Exp((a*math.Log(shared) + b*math.Log(s.mean/than.mean)) / (a + b)), math.Sqrt(1 / (a + b))
 }
 
 // add adds a newer window. Older windows then count half as much.
-func (r *recent) add(s *summary, n float64) {
-	r.n = r.n/2 + n
-	share := n / r.n
-	r.quick += (s.quick - r.quick) * share
-	r.middle += (s.middle - r.middle) * share
-	r.mean += (s.mean - r.mean) * share
+func (s *summary) add(newer *summary) {
+	n := s.n/2 + newer.n
+	share := newer.n / n
+	mix := func(was, is float64) float64 { return was + (is-was)*share }
+	root := math.Sqrt(share)
+	mixed := *newer
+	mixed.n = n
+	mixed.mean, mixed.blur = mix(s.mean, newer.mean), newer.blur*root
+	mixed.at = typical{mix(s.at.short, newer.at.short), mix(s.at.long, newer.at.long)}
+	mixed.err = typical{newer.err.short * root, newer.err.long * root}
+	*s = mixed
 }
 
 // judge evaluates a complete window and begins a new one.
 func (k *Knee) judge(now time.Duration, took float64) {
-	s, good, most := k.summary(took), k.window.good, k.window.inFlight
+	s, most := k.summary(took), k.window.inFlight
 	k.window = window{open: true, began: now}
-	k.quick.clear()
-	if k.base == 0 {
-		k.base = s.quick
+	if k.base.short == 0 && s.mean > 0 {
+		k.base = s.at
 	}
 	if s.mean > 0 {
 		k.free = s.mean / k.ratio(&s, 0)
@@ -127,21 +169,32 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			}(k.limit)
 		}
 	}
-	k.usual += (k.limit - k.usual) / 20
-	// The mean before a change of the limit is taken from several windows.
-	if good > 0 {
-		k.recent.add(&s, good)
+	if !s.binds {
+		k.bound = now
 	}
-	before := s
-	before.mean, before.quick, before.middle = k.recent.mean, k.recent.quick, k.recent.middle
+	// The durations before a change of the limit are taken from several windows.
+	if s.n > 0 {
+		k.recent.add(&s)
+	}
+	before := k.recent
+	if s.n == 0 {
+		before = s
+	}
+	if k.useless(now, &s) {
+		return
+	}
 	ratio := k.ratio(&s, 0)
+	// It takes as long as long work until a new limit shows.
+	pace := min(took/max(s.at.long, 1), s.n/max(s.back, 1), 1)
+	grows := max(grows, k.limit/max(k.limit-some, 1))
+	slow := max(slow, k.limit/max(k.limit-many, 1))
 	switch certain := k.ratio(&s, -doubt); {
 	case s.share-doubt*s.vague > bearable+1.3*k.tolerated:
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.lower(now, overload, before, k.limit*min(1-s.share, 0.7))
 		return
 	case s.binds && certain > slow:
-		if !k.lower(now, slower, s, k.limit*max(room/ratio, 0.5)) {
+		if !k.lower(now, slower, s, max(k.limit/ratio*room, min(k.limit/ratio+some, k.limit*0.9), k.limit/2)) {
 			// The limit is as low as it may be. Whether it should be, a higher one shows.
 			k.reach(now, before)
 		}
@@ -149,7 +202,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	}
 	k.tolerated = min(k.tolerated, k.tolerated+(s.share+doubt*s.vague-k.tolerated)*0.05)
 	if s.mean > 0 {
-		k.learn(now, s)
+		k.learn(now, s, pace)
 	}
 	switch {
 	case (s.binds || s.odd) && k.probe(now, before):
@@ -160,43 +213,73 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			k.limit = max(k.limit*(1-0.3*min(ratio-grows, 0.2)), float64(k.config.Min))
 		}
 	case s.mean > 0 && float64(2*most) >= k.limit && now >= k.holdUntil:
-		k.grow(min(max((grows-ratio)/(grows-1), 0.2), 1))
-		if k.limit > leap*k.usual {
-			// The base may be too high. Then more and more work waits, and nothing seems to be wrong.
-			k.usual = k.limit
-			k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
-		}
+		k.grow(min(max((grows-ratio)/(grows-1), 0.2), 1), pace)
 	default:
 		k.streak = 0
 	}
 }
 
-// learn moves the base towards the duration of the quickest work while the limit does not bind. If
-// work is faster than the base, the base is lowered in any case, because work cannot be faster than
-// without waiting.
-func (k *Knee) learn(now time.Duration, s summary) {
-	switch {
-	case s.quick+doubt*s.blur < k.base*(1-gap):
+// useless undoes growth that has made work take as much longer as the limit has become larger, so
+// that no more gets done. It reports whether it did.
+func (k *Knee) useless(now time.Duration, s *summary) bool {
+	if k.streak == 0 || !k.grown.binds {
+		k.grown = *s
+	}
+	from := k.grown
+	if !s.binds || !from.binds || from.mean == 0 || s.mean == 0 || k.limit < raise*from.limit {
+		return false
+	}
+	times, blur := s.longer(&from)
+	if math.Log(times)-doubt*blur < verdict*math.Log(s.limit/from.limit) {
+		return false
+	}
+	k.steady, k.streak = true, 0
+	k.base.atMost(from.at)
+	k.probeAt = now
+	k.change(now, from.limit)
+	return true
+}
+
+// atMost lowers t to other where that is less.
+func (t *typical) atMost(other typical) {
+	t.short, t.long = min(t.short, other.short), min(t.long, other.long)
+}
+
+// learn moves the base towards the duration of the work while the limit does not bind. If work is
+// faster than the base, the base is lowered in any case, because work cannot be faster than without
+// waiting.
+func (k *Knee) learn(now time.Duration, s summary, pace float64) {
+	if s.at.short*(1+doubt*s.err.short) < k.base.short*(1-gap) {
 		// The work has become faster, but it may still wait. A probe soon finds out.
-		k.base = s.quick
+		k.base.short = s.at.short
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
-	case s.quick+doubt*s.blur < k.base:
-		k.base = s.quick + doubt*s.blur
-	case s.idle && s.quick < k.base:
-		k.base += (s.quick - k.base) * 0.1
-	case s.idle && !s.odd:
-		k.base += (min(s.quick, 1.5*k.base) - k.base) * 0.05
+	}
+	toward := func(base *float64, is, err float64) {
+		switch most := is * (1 + doubt*err); {
+		case most < *base:
+			*base = most
+		case s.idle && is < *base:
+			*base += (is - *base) * 0.1 * pace
+		case s.idle && !s.odd:
+			*base += (min(is, 1.5**base) - *base) * 0.05 * pace
+		}
+	}
+	toward(&k.base.short, s.at.short, s.err.short)
+	if s.at.short < grows*k.base.short {
+		// Nothing waits.
+		k.base.long += (s.at.long - k.base.long) * 0.5
+	} else {
+		toward(&k.base.long, s.at.long, s.err.long)
 	}
 }
 
 // grow raises the limit, by less if work already takes nearly too long.
-func (k *Knee) grow(share float64) {
-	by := 0.5
+func (k *Knee) grow(share, pace float64) {
 	if k.steady {
-		by = share * min(0.05*math.Exp2(float64(k.streak)), 0.5) * (0.75 + k.random.Float64()/2)
+		by := share * pace * min(0.05*math.Exp2(k.streak), 0.5) * (0.75 + k.random.Float64()/2)
+		k.limit = min(k.limit+max(k.limit*by, pace), float64(k.config.Max))
 	}
-	k.streak++
-	k.limit = min(k.limit+max(k.limit*by, 1), float64(k.config.Max))
+	k.streak += pace
 }
 
 // lower lowers the limit. The next window shows whether that was right. It returns false if the limit
@@ -207,7 +290,7 @@ func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit fl
 		return false
 	}
 	if k.trial.kind == none {
-		k.trial = trial{kind, before}
+		k.trial = trial{kind, before, float64(now-k.bound) > before.at.long}
 	}
 	k.change(now, limit)
 	return true
@@ -216,7 +299,8 @@ func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit fl
 // change sets the limit, and drops all samples from before the change.
 func (k *Knee) change(now time.Duration, limit float64) {
 	k.limit = min(max(limit, float64(k.config.Min)), float64(k.config.Max))
-	k.from, k.window, k.recent = now, window{}, recent{}
+	k.settle = min(time.Duration(k.recent.at.long), settles)
+	k.from, k.bound, k.window, k.recent = now, now, window{}, summary{}
 }
 
 // probe lowers the limit for a test if one is due, and reports whether it did.
@@ -247,7 +331,7 @@ func (k *Knee) reach(now time.Duration, s summary) bool {
 	if limit == k.limit {
 		return false
 	}
-	k.trial = trial{raised, s}
+	k.trial = trial{raised, s, true}
 	k.change(now, limit)
 	return true
 }
@@ -283,7 +367,19 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	k.trial = trial{}
 	// If work waits, its duration follows the limit. Otherwise the duration stays the same, and the
 	// rate of completed work follows the limit.
-	waits := (s.middle-before.middle < verdict*math.Log(moved)) == (moved < 1)
+	times, blur := s.longer(&before)
+	bound := math.Pow(moved, verdict)
+	off := math.Log(times / bound)
+	doubts := 0.0
+	if math.Abs(off) < blur {
+		doubts = 1
+	}
+	waits := (off < 0) == (moved < 1)
+	// If less gets done after a large cut, nothing waits any more.
+	idle := t.kind == slower && moved < small && math.Log(times)-most*math.Log(moved) > doubt*blur
+	if !waits && moved < 1 && s.at.short*(1+s.err.short) < before.at.short*bound && s.at.long*bound > before.at.long {
+		return false // Short work waits less, and the long work is other work.
+	}
 	switch {
 	case waits && t.kind == raised:
 		// The base is right, but the limit before the trial was a little too high.
@@ -291,22 +387,21 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 		k.change(now, before.limit)
 		return true
 	case t.kind == raised:
-		k.slowed(now, min(s.quick, before.quick))
+		k.slowed(now, &before, &s, 1/moved, doubts)
 		return false
+	case idle && t.firm:
+		k.atLeast(now, s.at)
 	case waits && t.kind == lowered:
-		k.base = min(k.base, s.quick)
+		k.base.atMost(s.at)
 		k.probeAt = now // probe again until less gets done
 	case waits: // the base is right
-	case t.kind == lowered:
-		k.base = max(k.base, (s.quick+before.quick)/2)
-	default:
-		k.slowed(now, (s.quick+before.quick)/2)
+	case t.firm:
+		k.slowed(now, &s, &before, moved, doubts)
 	}
 	// At the rate of before the change and with the duration of now, so much would be in progress. If
 	// nothing had been waiting, this is the old limit, so the cut is undone.
 	old := k.limit / moved
-	needs := margin * old * max(s.mean/before.mean, math.Exp(s.middle-before.middle))
-	limit := min(max(needs, k.limit), old)
+	limit := min(max(margin*old*times, k.limit), old)
 	if math.Floor(limit) <= math.Floor(k.limit) {
 		return false
 	}
@@ -314,12 +409,31 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	return true
 }
 
-// slowed raises the base. If it rises much, a probe soon checks whether that was right.
-func (k *Knee) slowed(now time.Duration, base float64) {
-	if base > k.base*(1+gap/2) {
+// slowed raises the base to what work takes under the lower limit, where that has not followed the
+// limit.
+func (k *Knee) slowed(now time.Duration, low, high *summary, moved, doubts float64) {
+	follows := func(low, lowErr, high, highErr float64) bool {
+		return low*(1-doubts*lowErr) <= high*(1+doubts*highErr)*math.Pow(moved, verdict)
+	}
+	at := low.at
+	// A small change can mislead, so it raises the base only a little.
+	at.short = min(at.short, k.base.short/(moved*moved))
+	if follows(low.at.short, low.err.short, high.at.short, high.err.short) {
+		at.short = 0
+	}
+	// Long work that takes much longer under the lower limit is other work.
+	if follows(low.at.long, low.err.long, high.at.long, high.err.long) || low.at.long*moved >= high.at.long {
+		at.long = 0
+	}
+	k.atLeast(now, at)
+}
+
+// atLeast raises the base. If it rises much, a probe soon checks whether that was right.
+func (k *Knee) atLeast(now time.Duration, at typical) {
+	if at.short > k.base.short*(1+gap/2) {
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/4))
 	}
-	k.base = max(k.base, base)
+	k.base.short, k.base.long = max(k.base.short, at.short), max(k.base.long, at.long)
 }
 
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.

@@ -72,17 +72,20 @@ func set[T comparable](v *T, value T) {
 // Above it, all additional work waits.
 //
 // It evaluates windows of samples. How long work takes on average says little, because it changes
-// with the mix of cheap and dear work. Waiting in a queue is added to all work alike, so Knee looks
-// at the quickest tenth of it. The base is how long that takes without waiting. What it takes longer
-// is the wait. While the wait is small, the limit grows, faster from window to window. When the wait
+// with the mix of cheap and dear work. A queue adds the same time to all work, so the quickest tenth
+// shows it. A server that all work shares, such as a processor, makes all work longer by the same
+// factor, so short and long work show it together. The base is how long these take without waiting.
+// What work takes longer is the wait. While the wait is small, or no more than about two wait, the limit
+// grows, faster from window to window; at first it doubles in the time that work takes. When the wait
 // is certain and the limit binds, the limit drops to what is in progress without those that wait
 // (Little's law), but at most by half. While the limit does not bind, it is not lowered because of
 // durations.
 //
-// Each cut is a test. If as much gets done as before, then work had been waiting, and the lower limit
-// is right. If less gets done in proportion, then no work had been waiting: the limit goes back up,
-// and the base with it, because the work itself takes that long now. So neither a change of the
-// mix nor a server that became slower misleads Knee for long.
+// Each change is a test. If as much gets done under the lower limit, then work had been waiting, and the
+// lower limit is right: cuts stay, and growth is undone. If less gets done in proportion, then no work
+// had been waiting: a cut is undone, and the base rises, because the work itself takes that long now. So
+// neither a change of the mix nor a server that became slower misleads Knee for long. Work that ends with
+// Overload counts as work that takes at least as long as it took.
 //
 // Under steady overload, there is no work without waiting to learn the base from. Therefore the limit
 // is lowered for a test now and then while it binds. It is raised for a test where work seems to wait
@@ -98,21 +101,27 @@ type Knee struct {
 	random *rand.Rand
 
 	limit float64
-	// base is how long the quickest tenth of the work takes at most without waiting, and free how
-	// long all work takes on average, as of the last window. Both are in nanoseconds, and zero
-	// before the first window.
-	base, free float64
+	// base is how long work takes without waiting, and free how long it takes on average, as of the
+	// last window. Both are in nanoseconds, and zero before the first window.
+	base typical
+	free float64
 
 	window window
-	quick  quick  // of the window
-	recent recent // the windows before it, under the same limit
+	took   durations // since the last change for a test
+	recent summary   // the mean of the windows before it, under the same limit
+	// grown is the window before the limit began to grow.
+	grown summary
 	// from is when the limit was last changed for a test or because of overload. Samples that began
 	// before that say something about the old limit.
 	from time.Duration
-	// streak is the number of windows in a row in which the limit has grown.
-	streak int
-	// steady is true after growth has met the knee once. Until then the limit grows by half at a
-	// time.
+	// settle is how long long work takes: no sooner a change shows.
+	settle time.Duration
+	// bound is since when the limit has bound.
+	bound time.Duration
+	// streak is the number of windows in a row in which the limit has grown. A window that is too short
+	// for the growth to show counts in part.
+	streak float64
+	// steady is true after growth has met the knee once. Until then the limit grows with each sample.
 	steady bool
 	// tolerated is the share of overload that does not depend on the limit.
 	tolerated float64
@@ -120,8 +129,6 @@ type Knee struct {
 	holdUntil time.Duration
 	// probeAt is when the next probe is due. It is negative if that is not decided.
 	probeAt time.Duration
-	// usual is the mean of the limit over the last windows.
-	usual   float64
 	reachAt time.Duration // when the next test with a raised limit is due
 	// trial holds what was measured before the limit was changed for a test.
 	trial trial
@@ -140,34 +147,32 @@ type window struct {
 	look      float64 // how many successes there must be before the next summary
 	full      float64 // the samples that began when as much was in progress as the limit allows
 	sum       float64 // of the durations of successful work, in nanoseconds
-	logs      float64 // of the logarithms of these durations
-	squares   float64 // of the squares of these logarithms
+	squares   float64 // of the squares of these durations
 	inFlight  int64   // the largest InFlight of a sample
 }
 
-// summary is the result of a window.
+// summary is the result of a window, or of several.
 type summary struct {
-	limit  float64 // the limit during the window
-	binds  bool    // as much was in progress as the limit allows, most of the time
-	idle   bool    // far less was in progress than the limit allows
-	rate   float64 // successes per nanosecond
-	mean   float64 // the mean duration of successes, in nanoseconds; zero if there are none
-	quick  float64 // how long the quickest tenth of them took at most
-	blur   float64 // the standard error of quick
-	middle float64 // the mean of the logarithms of the durations
-	spread float64 // the standard error of middle
-	share  float64 // the share of overload
-	vague  float64 // the standard error of share
-	odd    bool    // much of the work ended with Ignore
+	n     float64 // successes
+	limit float64 // the limit during the window
+	binds bool    // as much was in progress as the limit allows, most of the time
+	idle  bool    // far less was in progress than the limit allows
+	rate  float64 // successes per nanosecond
+	mean  float64 // the mean duration of successes, in nanoseconds; zero if there are none
+	blur  float64 // the relative standard error of mean
+	at    typical // of the durations
+	err   typical // the standard errors of at, as shares of it
+	back  float64 // among how many pieces of work the long ones were
+	share float64 // the share of overload
+	vague float64 // the standard error of share
+	odd   bool    // much of the work ended with Ignore
 }
-
-// recent has means over several windows; see summary.
-type recent struct{ n, mean, quick, middle float64 }
 
 // trial is a test with a changed limit. Its summary is that of the last window before the change.
 type trial struct {
 	kind   trialKind
 	before summary
+	firm   bool // the limit had bound for as long as long work takes
 }
 
 type trialKind uint8
@@ -205,13 +210,17 @@ func (k *Knee) Update(s Sample) int64 {
 		return k.Limit()
 	}
 	w := &k.window
+	if !k.steady && s.Outcome == flow.Success && float64(2*s.InFlight) >= k.limit {
+		// The limit doubles in the time that work takes.
+		k.limit = min(k.limit+1, float64(k.config.Max))
+	}
 	if !w.open {
 		if w.fresh++; s.Start < k.from {
 			w.fresh = 0
 		}
-		if w.fresh >= few || k.from == 0 {
+		if w.fresh >= few && now-k.from >= k.settle || k.from == 0 {
 			*w = window{open: true, began: now}
-			k.quick.clear()
+			k.took.clear()
 		}
 		return k.Limit()
 	}
@@ -219,18 +228,21 @@ func (k *Knee) Update(s Sample) int64 {
 	if float64(s.InFlight) >= 0.95*math.Floor(k.limit) {
 		w.full++
 	}
+	rtt := max(s.RTT, 1)
 	switch {
 	case s.Outcome == flow.Ignore:
 		w.ignored++
 	case s.Outcome == flow.Overload || k.config.Ceiling > 0 && s.RTT > k.config.Ceiling:
 		w.bad++
+		if float64(rtt)*w.good > w.sum {
+			// It would have taken longer still.
+			k.took.add(rtt)
+		}
 	default:
 		w.good++
-		w.sum += float64(s.RTT)
-		log := math.Log(float64(max(s.RTT, 1)))
-		w.logs += log
-		w.squares += log * log
-		k.quick.add(s.RTT)
+		w.sum += float64(rtt)
+		w.squares += float64(rtt) * float64(rtt)
+		k.took.add(rtt)
 	}
 	if took := now - w.began; k.complete(float64(took)) {
 		k.judge(now, float64(took))

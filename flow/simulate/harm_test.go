@@ -33,12 +33,16 @@ func TestAsGoodAsTheBestLimit(t *testing.T) {
 		best     int64
 	}{
 		{simulate.Bimodal(1.5), 60},
-		{simulate.HeavyTailed(1.5), 260},
+		{simulate.HeavyTailed(1.5), 40},
 		{simulate.Shifted(1.5), 100},
 		{simulate.Routes(2), 100},
 		{simulate.FiveTimesSlower(0.7), 30},
 		{simulate.FiveTimesSlower(1.5), 27},
 		{simulate.Cold(1.5), 220},
+		{shared(simulate.Bimodal(1.5)), 35},
+		{shared(simulate.HeavyTailed(1.5)), 24},
+		{shared(simulate.Shifted(1.5)), 35},
+		{shared(simulate.Routes(2)), 27},
 	} {
 		seeds(c.scenario, func(scenario simulate.Scenario) {
 			good, best := goodput(subject{}.run(t, scenario)), fixed(t, cut(scenario), c.best)

@@ -18,8 +18,8 @@ type Point struct {
 	// were in the server.
 	Limit    float64
 	InServer int
-	// Good is how many calls were answered in time during the step.
-	Good int
+	// Good is how much work was answered in time during the step, as multiples of [Server.Work].
+	Good float64
 }
 
 // Share is the result for some of the calls.
@@ -68,7 +68,7 @@ func (r *Result) refused(c *call) { r.count(c, func(s *Share) { s.Refused++ }) }
 
 func (r *Result) good(a *attempt, now time.Duration) {
 	if i := int(now / step); i < len(r.Points) {
-		r.Points[i].Good++
+		r.Points[i].Good += a.work
 	}
 	r.count(a.call, func(s *Share) { s.Good++ })
 	r.took(a, now)
@@ -100,16 +100,16 @@ func (r *Result) Latency(quantile float64) time.Duration {
 	return r.latencies[int(quantile*float64(len(r.latencies)-1))]
 }
 
-// Goodput returns how many calls were answered in time between two instants, as a share of the
-// server's capacity.
+// Goodput returns how much work was answered in time between two instants, as a share of what the
+// server can do.
 func (r *Result) Goodput(from, to time.Duration) float64 {
 	good, can := 0.0, 0.0
 	for _, p := range r.Points {
 		if p.At < from || p.At >= to {
 			continue
 		}
-		good += float64(p.Good)
-		can += r.Scenario.capacity(p.At) * step.Seconds()
+		good += p.Good
+		can += r.Scenario.Server.capacity(p.At) * step.Seconds()
 	}
 	return good / can
 }

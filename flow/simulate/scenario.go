@@ -108,19 +108,9 @@ func logNormal(spread float64) Sizes {
 	}
 }
 
-// capacity returns how many requests per second the server gets done at that time.
-func (s *Scenario) capacity(at time.Duration) float64 {
-	size, weight := 0.0, 0.0
-	for i := range s.Loads {
-		l := &s.Loads[i]
-		rate := l.Rate(at)
-		weight += rate
-		size += rate * l.Sizes.Mean(at)
-	}
-	if weight == 0 {
-		size, weight = 1, 1
-	}
-	return float64(s.Server.Workers(at)) / s.Server.Work(at).Seconds() * weight / size
+// capacity returns how much work the server gets done per second at that time.
+func (s *Server) capacity(at time.Duration) float64 {
+	return float64(s.Workers(at)) / s.Work(at).Seconds()
 }
 
 // Constant returns a quantity that is always v.
