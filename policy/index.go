@@ -272,7 +272,7 @@ func (f *files) entries() []indexedEntry {
 		e := f.each[name]
 		if len(e.values)+len(e.hashes)+len(e.prefixes)+len(e.networks) > 0 {
 			all = append(all, indexedEntry{
-				name: name, address: name == addressEntry, values: e.values, hashes: e.hashes, hasher: e.hasher,
+				name: name, address: name == AddressEntry, values: e.values, hashes: e.hashes, hasher: e.hasher,
 				prefixes: beginningsOf(e.prefixes), networks: networksOf(e.networks),
 			})
 		}

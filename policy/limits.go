@@ -360,7 +360,7 @@ func (t *Subjects) check(secret []string) []Mistake {
 			}
 		}
 		key := s.Key
-		if t.By == addressEntry {
+		if t.By == AddressEntry {
 			key = spelled(key)
 		}
 		if first, twice := seen[key]; twice {
@@ -430,7 +430,7 @@ func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 		}
 	}
 	c := &compiledSubjects{
-		by: t.By, address: t.By == addressEntry, other: t.Other, hasher: h,
+		by: t.By, address: t.By == AddressEntry, other: t.Other, hasher: h,
 		clear: make(map[string][]Entry, len(t.Table)-hashes), hashes: make(map[string][]Entry, hashes),
 	}
 	for i := range t.Table {
@@ -617,4 +617,34 @@ func (s *Set) KeyMatch(rule, key string) ([]Condition, bool) {
 		}
 	}
 	return all, true
+}
+
+// KeyEntries returns the entries of a request that the key of a rule reveals. Secret entries are in
+// hashed, with the hash that the key has of them, as [Set.Limits] takes them.
+func (s *Set) KeyEntries(rule, key string) (d Descriptor, hashed []Entry) {
+	conditions, _ := s.KeyMatch(rule, key)
+	for _, c := range conditions {
+		switch {
+		case len(c.Equals) > 0:
+			d = append(d, Entry{Name: c.Entry, Value: c.Equals[0]})
+		case len(c.Networks) > 0:
+			d = append(d, Entry{Name: c.Entry, Value: c.Networks[0].Addr().String()})
+		case len(c.Hashes) > 0:
+			hashed = append(hashed, Entry{Name: c.Entry, Value: c.Hashes[0]})
+		}
+	}
+	return d, hashed
+}
+
+// Client returns the entries that the table of subjects has for the client whose requests the named
+// rule counts under the key, or nil if the table does not know the client or the key does not tell.
+func (s *Set) Client(rule, key string) []Entry {
+	if s.subjects == nil {
+		return nil
+	}
+	entries, known := s.subjects.row(s.KeyEntries(rule, key))
+	if !known {
+		return nil
+	}
+	return entries
 }

@@ -87,7 +87,7 @@ func (c *Condition) check() string {
 			}
 		}
 	}
-	if c.Entry == addressEntry {
+	if c.Entry == AddressEntry {
 		for _, v := range c.Equals {
 			if strings.Contains(v, "/") {
 				return fmt.Sprintf("entry %q: %s is no network; write an address and a length, such as 192.0.2.0/24", c.Entry, Quote(v))
@@ -125,7 +125,7 @@ type pattern struct {
 func (c *Condition) patterns() []pattern {
 	p := make([]pattern, 0, c.Size())
 	for _, v := range c.Equals {
-		if c.Entry == addressEntry {
+		if c.Entry == AddressEntry {
 			v = spelled(v)
 		}
 		p = append(p, pattern{text: v})
@@ -171,6 +171,16 @@ func (c *Condition) Describe(secret bool) string {
 	return text
 }
 
+// Names reports whether the condition names a value, or a network that it is in. Conditions with Not
+// name nobody.
+func (s *Set) Names(c *Condition, value string) bool {
+	if c.Size() == 0 || c.Not {
+		return false
+	}
+	one := c.compiled(s.hasher)
+	return one.holds(Descriptor{{Name: c.Entry, Value: value}})
+}
+
 // demand is a condition, compiled.
 type demand struct {
 	Condition // Equals are sorted, each once.
@@ -193,7 +203,7 @@ func compileConditions(conditions []Condition, h *hasher) []demand {
 }
 
 func (c *Condition) compiled(h *hasher) demand {
-	d := demand{Condition: c.clone(), address: c.Entry == addressEntry, networks: networksAmong(c.Networks), hasher: h}
+	d := demand{Condition: c.clone(), address: c.Entry == AddressEntry, networks: networksAmong(c.Networks), hasher: h}
 	if d.address {
 		for i, v := range d.Equals {
 			d.Equals[i] = spelled(v)
@@ -277,8 +287,8 @@ func (c *demand) covers(value string) bool {
 	return false
 }
 
-// addressEntry is the entry whose values are addresses without being told so.
-const addressEntry = "ip"
+// AddressEntry is the entry whose values are addresses without being told so.
+const AddressEntry = "ip"
 
 // spelled returns the one spelling of an address, or the value itself if it is
 // none. It allocates only if the spelling differs.

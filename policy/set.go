@@ -234,7 +234,7 @@ func (s *Set) Ignored() []Ignore { return s.options.ignore }
 // the address, in whatever spelling the address is given. A key that has the address's network
 // contains the hash of the network instead.
 func (s *Set) Hash(entry, value string) string {
-	if entry == addressEntry {
+	if entry == AddressEntry {
 		value = spelled(value)
 	}
 	return string(s.hasher.append(nil, entry, value))

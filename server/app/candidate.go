@@ -2,13 +2,11 @@ package app
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/server/candidate"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -121,12 +119,7 @@ func (t *trial) report(keys bool) any {
 		r.Failed = &candidate.Failed{At: f.at.UTC(), Detail: "the candidate could not be loaded, and the log says more"}
 		if keys {
 			r.Failed.Detail = reloadError(f.err).Detail
-			var file *config.Error
-			if errors.As(f.err, &file) {
-				for _, m := range file.Mistakes {
-					r.Failed.Mistakes = append(r.Failed.Mistakes, m.String())
-				}
-			}
+			r.Failed.Mistakes = mistakesOf(f.err)
 		}
 	}
 	return r

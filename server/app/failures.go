@@ -49,13 +49,17 @@ func (f *failures) hooks(h headgate.Hooks) headgate.Hooks {
 			if failed != nil {
 				failed(ctx, op, checks, err, took)
 			}
-			// If the caller has gone, or the request was invalid, the error says nothing about the
-			// store.
-			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) {
+			if ofStore(ctx, err) {
 				f.add(err, took)
 			}
 		},
 	}
+}
+
+// ofStore reports whether an error says something about the store: the caller has not gone, and the
+// request was a valid one.
+func ofStore(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) && !errors.Is(err, errors.ErrUnsupported)
 }
 
 func (f *failures) add(err error, took time.Duration) {

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -19,6 +22,7 @@ import (
 // always answers, so it has none.
 type withoutStore struct {
 	*fallback.Layer
+	log       *storeLog
 	local     *memory.Store    // this server's shares
 	otherwise headgate.OnError // of rules that do not say it
 }
@@ -42,7 +46,7 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &withoutStore{f, local, otherwise}, nil
+	return &withoutStore{f, log, local, otherwise}, nil
 }
 
 // decisive returns the store that requests ask: the outermost layer, or the store itself without
@@ -64,6 +68,14 @@ func parseOnError(text string) (headgate.OnError, error) {
 	return headgate.OnErrorDeny, fmt.Errorf("%q is not one of allow, deny, local", text)
 }
 
+// onError returns what a rule does while the store does not answer.
+func onError(r *policy.Rule, otherwise headgate.OnError) headgate.OnError {
+	if r.OnError == headgate.OnErrorReturn {
+		return otherwise
+	}
+	return r.OnError
+}
+
 // modes counts the rules of a policy by what they do while the store does not answer. Rules that
 // never deny are not counted.
 func modes(rules []policy.Rule, otherwise headgate.OnError) (allow, deny, local int) {
@@ -71,11 +83,7 @@ func modes(rules []policy.Rule, otherwise headgate.OnError) (allow, deny, local 
 		if rules[i].Mode != policy.ModeEnforce {
 			continue
 		}
-		o := rules[i].OnError
-		if o == headgate.OnErrorReturn {
-			o = otherwise
-		}
-		switch o {
+		switch onError(&rules[i], otherwise) {
 		case headgate.OnErrorAllow:
 			allow++
 		case headgate.OnErrorLocal:
@@ -102,8 +110,96 @@ func (w *withoutStore) detail() string {
 	return ""
 }
 
-// storeLog logs each change in the state of the store, but not each request.
+// maxOutages is how many outages are remembered.
+const maxOutages = 50
+
+// outages are the last outages, the newest last. It is safe for concurrent use.
+type outages struct {
+	mu    sync.Mutex
+	marks []insightapi.Mark
+}
+
+// begin and end record when the store stopped answering, and when it decided again.
+func (o *outages) begin(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.marks) == maxOutages {
+		o.marks = slices.Delete(o.marks, 0, 1)
+	}
+	o.marks = append(o.marks, insightapi.Mark{At: at.UnixMilli(), Kind: "outage", Text: "the store did not answer"})
+}
+
+func (o *outages) end(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.marks); n > 0 && o.marks[n-1].Until == 0 {
+		o.marks[n-1].Until = at.UnixMilli()
+	}
+}
+
+func (o *outages) last() []insightapi.Mark {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.marks)
+}
+
+// outage says what rules do while the store does not answer; nil while it answers.
+func (a *App) outage() *insightapi.Outage {
+	if a.without == nil {
+		return nil
+	}
+	s := a.without.Stats()
+	if s.State == fallback.Closed && !s.Learning {
+		return nil
+	}
+	out := &insightapi.Outage{State: s.State.String(), Rules: []insightapi.RuleOutage{}}
+	if s.State == fallback.Closed {
+		out.State = "learning"
+	}
+	if marks := a.without.log.last(); len(marks) > 0 {
+		out.Since = marks[len(marks)-1].At
+	}
+	if s.Cause != nil {
+		out.Cause = errtext.Text(s.Cause)
+	}
+	rules := a.Policy().Rules()
+	for i := range rules {
+		if r := &rules[i]; r.Limits != nil || r.Tariff != nil {
+			out.Rules = append(out.Rules, insightapi.RuleOutage{Rule: r.Name, Does: doesWithout(r, onError(r, a.without.otherwise), s.Nodes, s.Learning)})
+		}
+	}
+	return out
+}
+
+// doesWithout says what a rule does while the store does not answer.
+func doesWithout(r *policy.Rule, does headgate.OnError, nodes int64, learning bool) string {
+	part := fmt.Sprintf("a %dth", nodes)
+	switch nodes {
+	case 0, 1:
+		part = "all"
+	case 2:
+		part = "half"
+	case 3:
+		part = "a third"
+	case 4:
+		part = "a quarter"
+	}
+	switch {
+	case learning:
+		return "enforces " + part + " of its limit on this server as well"
+	case r.Mode != policy.ModeEnforce:
+		return "denies nobody, as its mode is " + r.Mode.String()
+	case does == headgate.OnErrorAllow:
+		return "is open: it lets all in, uncounted"
+	case does == headgate.OnErrorLocal:
+		return "enforces " + part + " of its limit on this server"
+	}
+	return "refuses all"
+}
+
+// storeLog logs each change in the state of the store, but not each request, and remembers outages.
 type storeLog struct {
+	outages
 	logger    *slog.Logger
 	otherwise headgate.OnError
 	rules     func() []policy.Rule
@@ -130,6 +226,7 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 		}
 	case is.State == fallback.Open:
 		l.began, l.before, l.logged, l.again, l.back = time.Now(), is, time.Time{}, 0, false
+		l.begin(l.began)
 		allow, deny, local := modes(l.rules(), l.otherwise)
 		l.logger.Error("the store does not answer; rules do what on_store_error says", slog.Any("error", is.Cause),
 			slog.Int("rules_that_allow", allow), slog.Int("rules_that_deny", deny), slog.Int("rules_that_count_locally", local), slog.Int64("nodes", is.Nodes))
@@ -138,6 +235,7 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 		l.back = true
 		l.logger.Info("the store answers again, and is asked about a growing part of the requests")
 	default:
+		l.end(time.Now())
 		l.logger.Info("the store decides again", slog.Duration("after", time.Since(l.began).Round(time.Millisecond)),
 			slog.Int64("refused", is.Refused-l.before.Refused), slog.Int64("let_in", is.Open-l.before.Open), slog.Int64("counted_locally", is.Local-l.before.Local),
 			slog.Int("debts", is.Debts))

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
-	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/insight"
 )
@@ -103,6 +102,9 @@ func (a *App) insightAPI() *insightapi.Handler {
 		},
 		Store: a.storeStatus, Changes: a.source.history.last, Audit: &a.audit, Gates: a.gates,
 		Uses: a.uses, Permits: a.permits, OwnPermits: a.ownsStore(),
+	}
+	if a.without != nil {
+		o.Outage, o.Outages = a.outage, a.without.log.last
 	}
 	a.audit.Logger = a.settings.Logger
 	if a.trial != nil {
@@ -211,7 +213,7 @@ func kindOf(shared bool) string {
 }
 
 // storeStatus says how the store is doing.
-func (a *App) storeStatus(of time.Duration) insightapi.Store {
+func (a *App) storeStatus(of insight.Range) insightapi.Store {
 	out := insightapi.Store{Name: a.StoreName(), State: "ok", StoreReport: a.insights.store.Report(time.Now(), of), Figures: []insightapi.Figure{}}
 	if a.layers == nil {
 		return out
@@ -221,11 +223,8 @@ func (a *App) storeStatus(of time.Duration) insightapi.Store {
 		out.Figures = append(out.Figures, insightapi.Figure{Group: group, Name: name, Value: value, Help: help})
 	}
 	s := a.without.Stats()
-	switch {
-	case s.State != fallback.Closed:
-		out.State = s.State.String()
-	case s.Learning:
-		out.State = "learning"
+	if o := a.outage(); o != nil {
+		out.State = o.State
 	}
 	group = "Breaker"
 	add("opened", s.Opened, "How often the breaker has opened.")

@@ -90,12 +90,26 @@ func (d *countedDoor) Take(ctx context.Context, ask *decide.Ask, dst []headgate.
 		outcome = requestDenied
 	}
 	call.End(int(outcome), ask.Took)
-	if d.to != nil && err == nil {
-		ask.Calls(made, func(call *decide.Ask, decisions []headgate.Decision) {
-			if call.Op == headgate.OpTake {
-				d.to.Decided(call.Policy.Version, call.Checks, decisions)
-			}
-		})
+	switch {
+	case d.to == nil:
+	case err == nil:
+		d.tell(ask, made)
+	case ofStore(ctx, err):
+		d.to.Failed(ask.Checks)
 	}
 	return out, err
+}
+
+// tell reports a request that was answered: as that of a list, or by what was decided.
+func (d *countedDoor) tell(ask *decide.Ask, made []headgate.Decision) {
+	entry, denied := ask.Answered()
+	if entry != "" {
+		d.to.Listed(entry, denied)
+	}
+	// Of several descriptors, a list may answer one, and limits decide the others.
+	ask.Calls(made, func(call *decide.Ask, decisions []headgate.Decision) {
+		if call.Op == headgate.OpTake && (entry == "" || len(decisions) > 0) {
+			d.to.Decided(call.Policy.Version, call.Checks, decisions)
+		}
+	})
 }

@@ -290,9 +290,20 @@ func (s *source) fail(reason string, err error) {
 		s.failed.Store(&failedReload{time.Now(), err})
 	}
 	if now := s.now(); now.Set != nil {
-		s.history.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail})
+		s.history.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail, Mistakes: mistakesOf(err)})
 	}
 	s.logFailure(reason, err)
+}
+
+// mistakesOf returns the mistakes of the files, each with its place.
+func mistakesOf(err error) (list []string) {
+	var file *config.Error
+	if errors.As(err, &file) {
+		for _, m := range file.Mistakes[:min(len(file.Mistakes), maxDiffering)] {
+			list = append(list, m.String())
+		}
+	}
+	return list
 }
 
 // logFailure logs every mistake.

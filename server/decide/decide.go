@@ -148,6 +148,33 @@ func (a *Ask) TurnedAway() bool {
 	return a.any(func(_ headgate.Op, turnedAway bool) bool { return turnedAway })
 }
 
+// Answered returns the name of the list entry that answered the whole request without its limits, and
+// whether it turned the request away; "" if limits had a say. A limit of zero that came with a
+// descriptor has the name [BroughtRule].
+func (a *Ask) Answered() (entry string, denied bool) {
+	switch {
+	case a.Parts != nil:
+		for i := range a.Parts.List {
+			part := &a.Parts.List[i]
+			if part.TurnsAway() {
+				if part.Listed == nil {
+					return BroughtRule, true
+				}
+				return part.Listed.Name, true
+			}
+			if part.Listed != nil && len(a.Checks) == 0 {
+				entry = part.Listed.Name
+			}
+		}
+		return entry, false
+	case a.Denied != nil:
+		return a.Denied.Name, true
+	case a.Allowed != nil:
+		return a.Allowed.Name, false
+	}
+	return "", false
+}
+
 func (a *Ask) any(is func(op headgate.Op, turnedAway bool) bool) bool {
 	if a.Parts == nil {
 		return is(a.Op, a.Denied != nil && (a.Op == headgate.OpTake || a.Op == headgate.OpPeek))

@@ -236,7 +236,7 @@ func (h *Handler) addHeld(ctx context.Context, f *FlowPart, keys []decide.Permit
 }
 
 func (h *Handler) permitUse(p decide.Policy, of decide.PermitKey, held *store.PermitHolders, failed string) PermitUse {
-	d, hashed := entriesOf(p, of.Rule, of.Key)
+	d, hashed := p.Set.KeyEntries(of.Rule, of.Key)
 	u := PermitUse{
 		Rule: of.Rule, Key: insight.Name{Raw: of.Key}, Shared: true, Limit: p.Set.PermitLimit(of.Rule, d, hashed...),
 		InUse: held.InUse(), Waiting: int64(len(held.Waiting)), Holders: []PermitHolder{}, Waiters: []PermitWaiter{}, Error: failed,

@@ -1,9 +1,11 @@
 package insightapi
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // for openAPI
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,10 +37,14 @@ type Options struct {
 	// Store, Changes, Candidate and Gates return what this instance knows of its store, the last
 	// changes of the policy, the candidate policy, and what bounds the requests in progress. Each is
 	// nil if there is none.
-	Store     func(of time.Duration) Store
+	Store     func(of insight.Range) Store
 	Changes   func() []Change
 	Candidate func() any
 	Gates     func() []Gate
+	// Outage returns what rules do while the store does not answer, or nil while it answers. Outages
+	// returns the last ones, in the order of time. Both are nil for a store that always answers.
+	Outage  func() *Outage
+	Outages func() []Mark
 	// Uses returns the keys with the most in progress in this instance, at most the given number, and
 	// how many more there are. Nil means that none is known.
 	Uses func(most int) (list []Use, more int64)
@@ -75,6 +81,8 @@ func New(o Options) *Handler {
 		"now":     {http.MethodGet, (*Handler).now},
 		"rule":    {http.MethodGet, (*Handler).rule},
 		"clients": {http.MethodGet, (*Handler).clients},
+		"find":    {http.MethodPost, (*Handler).find},
+		"marks":   {http.MethodGet, (*Handler).marks},
 		"key":     {http.MethodGet, (*Handler).key},
 		"denials": {http.MethodGet, (*Handler).denials},
 		"store":   {http.MethodGet, (*Handler).store},
@@ -114,14 +122,19 @@ type query struct {
 	r      *http.Request
 	values url.Values
 	path   string
-	local  bool          // Do not ask other instances.
-	of     time.Duration // the range
+	local  bool // Do not ask other instances.
+	of     insight.Range
 	limit  int
+	body   []byte // of a POST, for other instances
 }
 
 // decode reads the body as one JSON object. A field that the object does not have is an error.
 func (q *query) decode(into any) error {
-	strict := json.NewDecoder(q.r.Body)
+	var err error
+	if q.body, err = io.ReadAll(q.r.Body); err != nil {
+		return err
+	}
+	strict := json.NewDecoder(bytes.NewReader(q.body))
 	strict.DisallowUnknownFields()
 	return strict.Decode(into)
 }
@@ -167,10 +180,16 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure)
 		return nil, wrong(http.StatusBadRequest, "the query is not understood; it may have escapes that are not complete")
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	q := &query{ctx: r.Context(), r: r, values: values, path: path, local: values.Get("instances") == "this", of: defaultRange, limit: defaultLimit}
+	q := &query{ctx: r.Context(), r: r, values: values, path: path, local: values.Get("instances") == "this", of: insight.Last(defaultRange), limit: defaultLimit}
 	if text := values.Get("range"); text != "" {
-		if q.of, err = time.ParseDuration(text); err != nil || q.of < time.Minute || q.of > insight.Kept {
+		if q.of.Of, err = time.ParseDuration(text); err != nil || q.of.Of < time.Minute || q.of.Of > insight.Kept {
 			return nil, wrong(http.StatusBadRequest, "range must be a duration from 1m to 2h, such as 10m")
+		}
+	}
+	if text := values.Get("until"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if q.of.Until = time.Unix(seconds, 0); err != nil || seconds <= 0 {
+			return nil, wrong(http.StatusBadRequest, "until must be a time in seconds since 1970")
 		}
 	}
 	if text := values.Get("limit"); text != "" {
@@ -184,24 +203,47 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure)
 // Now is the answer to GET now.
 type Now struct {
 	insight.Overview
+	// Outage says what rules do while the store does not answer an instance, or is nil.
+	Outage    *Outage    `json:"outage"`
 	Instances []Instance `json:"instances"`
 	Range     string     `json:"range"`
 }
 
+// nowPart is what one instance answers to another.
+type nowPart struct {
+	insight.Overview
+	Outage *Outage `json:"outage"`
+}
+
 func (h *Handler) now(q *query) (any, *failure) {
-	own := h.o.Recorder.Overview(q.of, q.limit)
-	parts, instances := ask[insight.Overview](h, q)
+	own := nowPart{h.o.Recorder.Overview(q.of, q.limit), h.outage()}
+	parts, instances := ask[nowPart](h, q)
 	for _, p := range parts {
-		own.Merge(p, q.limit)
+		own.Merge(p.Overview, q.limit)
+		if own.Outage == nil {
+			own.Outage = p.Outage
+		}
 	}
-	return h.whole(q, own, func() any { return Now{own, instances, q.of.String()} })
+	return h.whole(q, own, func() any { return Now{own.Overview, own.Outage, instances, q.of.Of.String()} })
+}
+
+// outage returns what rules do while the store does not answer, or nil while it answers.
+func (h *Handler) outage() *Outage {
+	if h.o.Outage == nil {
+		return nil
+	}
+	return h.o.Outage()
 }
 
 // RuleReport is the answer to GET rule.
 type RuleReport struct {
 	insight.Rule
 	// Policy is the rule as it is in force, or nil if the policy does not have it.
-	Policy    *ShownRule `json:"policy"`
+	Policy *ShownRule `json:"policy"`
+	// Says is how the denials are spread, in words, or "".
+	Says string `json:"says,omitempty"`
+	// Does is what the rule does while the store does not answer, or "" while it answers.
+	Does      string     `json:"does,omitempty"`
 	Instances []Instance `json:"instances"`
 }
 
@@ -228,14 +270,31 @@ func (h *Handler) rule(q *query) (any, *failure) {
 			return nil, wrong(http.StatusNotFound, "no rule of this name is in force, and none was used lately")
 		}
 		own.Rule, own.Minutes, own.Limits, own.Tiers, own.Used = name, []insight.Minute{}, []insight.LimitCounts{}, []insight.TierCounts{}, []int64{}
-		for _, t := range []*insight.Top{&own.Use, &own.Denied, &own.Shadow, &own.Near} {
+		for _, t := range own.Tops() {
 			t.Keys = []insight.Key{}
 		}
 	}
-	return h.whole(q, own, func() any { return RuleReport{own, shown, instances} })
+	return h.whole(q, own, func() any {
+		nameKeys(h.o.Policy(), name, own.Tops()...)
+		return RuleReport{own, shown, spread(&own.Denied), h.outage().does(name), instances}
+	})
 }
 
-// Clients is the answer to GET clients.
+// spread says whether one client has most of the denials or many have some.
+func spread(denied *insight.Top) string {
+	keys := denied.Keys
+	switch {
+	case len(keys) == 0 || denied.Total < 10:
+		return ""
+	case keys[0].Count*2 > denied.Total:
+		return "Most denials go to one key: look at that client."
+	case len(keys) >= 10 && keys[0].Count*5 < denied.Total:
+		return "The denials are spread over " + strconv.Itoa(len(keys)) + " keys or more: look at the limit, and at what has changed."
+	}
+	return ""
+}
+
+// Clients is the answer to GET clients with a rule.
 type Clients struct {
 	insight.Heat
 	Instances []Instance `json:"instances"`
@@ -244,7 +303,7 @@ type Clients struct {
 func (h *Handler) clients(q *query) (any, *failure) {
 	name := q.values.Get("rule")
 	if name == "" {
-		return nil, wrong(http.StatusBadRequest, "rule is missing; give the name of one")
+		return nil, wrong(http.StatusBadRequest, "rule is missing; give the name of one, or ask find for clients of all rules")
 	}
 	own, _ := h.o.Recorder.Heat(name, q.of, q.limit)
 	parts, instances := ask[insight.Heat](h, q)
@@ -259,7 +318,13 @@ func (h *Handler) clients(q *query) (any, *failure) {
 	if own.Rows == nil {
 		own.Rows = []insight.HeatRow{}
 	}
-	return h.whole(q, own, func() any { return Clients{own, instances} })
+	return h.whole(q, own, func() any {
+		p := h.o.Policy()
+		for i := range own.Rows {
+			own.Rows[i].Known = known(p, name, own.Rows[i].Key.Raw)
+		}
+		return Clients{own, instances}
+	})
 }
 
 // Stores is the answer to GET store. Each instance has its own view of the store.
@@ -300,17 +365,17 @@ func (h *Handler) audit(q *query) (any, *failure) {
 
 // Now returns the answer to GET now, for use within the program.
 func (h *Handler) Now(ctx context.Context, of time.Duration, limit int) Now {
-	answer, _ := h.now(&query{ctx: ctx, path: "now", of: of, limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
+	answer, _ := h.now(&query{ctx: ctx, path: "now", of: insight.Last(of), limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
 	now, _ := answer.(Now)
 	return now
 }
 
 // StoreState returns the state of the store as this instance sees it; see [Store].
 func (h *Handler) StoreState() string {
-	if h.o.Store == nil {
-		return "ok"
+	if o := h.outage(); o != nil {
+		return o.State
 	}
-	return h.o.Store(time.Minute).State
+	return "ok"
 }
 
 // ReloadFailed returns why the last reload of the policy failed, or "" if it did not fail.

@@ -1,10 +1,12 @@
 package insightapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -19,25 +21,24 @@ import (
 type KeyReport struct {
 	Rule string       `json:"rule"`
 	Key  insight.Name `json:"key"`
+	// Known is what the table of subjects has of the client, or "".
+	Known string `json:"known,omitempty"`
 	// Match is the text for "match" in the policy file with which an override applies to this key
 	// alone. It is "" if the key is not enough to tell.
 	Match string `json:"match,omitempty"`
+	// Answers answer seven questions in words, in their order: who is limited, by which rule, why, since
+	// when, is it us or the client, what would it need, and what has changed.
+	Answers []Answer `json:"answers"`
 	// States are the states of the rule's limits, and of the limits of other rules that count by the
 	// same entries.
 	States []State `json:"states"`
 	// Counts are the counts of the key, by rule.
-	Counts []KeyCounts `json:"counts"`
+	Counts []insight.KeyCounts `json:"counts"`
 	// Denials are the last denials of the key, the newest first.
-	Denials   []insight.Denial `json:"denials"`
-	Instances []Instance       `json:"instances"`
-}
-
-// KeyCounts are the counts of a key under one rule within the last two hours; see [insight.Key].
-type KeyCounts struct {
-	Rule   string       `json:"rule"`
-	Use    *insight.Key `json:"use,omitempty"`
-	Denied *insight.Key `json:"denied,omitempty"`
-	Shadow *insight.Key `json:"shadow,omitempty"`
+	Denials []insight.Denial `json:"denials"`
+	// Marks are what happened lately.
+	Marks     []Mark     `json:"marks"`
+	Instances []Instance `json:"instances"`
 }
 
 const (
@@ -60,45 +61,83 @@ func (h *Handler) keyOf(rule, id string) (*policy.Rule, insight.Name, *failure) 
 }
 
 func (h *Handler) key(q *query) (any, *failure) {
-	if q.local {
-		// Other instances are asked for denials only, never for the state of a key.
-		return nil, wrong(http.StatusBadRequest, "the state of a key is asked of one instance only")
-	}
 	rule, key, problem := h.keyOf(q.values.Get("rule"), q.values.Get("key"))
 	if problem != nil {
 		return nil, problem
 	}
-	out := KeyReport{Rule: rule.Name, Key: key, States: []State{}, Counts: []KeyCounts{}}
+	p := h.o.Policy()
+	rules := rulesByEntries(p, rule)
+	// Other instances are asked for what they have counted, never for the state of a key.
+	counts := make([]insight.KeyCounts, len(rules))
+	for i, one := range rules {
+		counts[i] = h.o.Recorder.Key(one.Name, key.Raw)
+	}
+	parts, instances := ask[[]insight.KeyCounts](h, q)
+	if q.local {
+		return h.whole(q, counts, nil)
+	}
+	for _, part := range parts {
+		for i := range part {
+			if j := slices.IndexFunc(counts, func(c insight.KeyCounts) bool { return c.Rule == part[i].Rule }); j >= 0 {
+				counts[j].Merge(part[i])
+			}
+		}
+	}
+	out := KeyReport{Rule: rule.Name, Key: key, Known: known(p, rule.Name, key.Raw), States: []State{}, Counts: []insight.KeyCounts{}, Instances: instances}
 	ctx, cancel := context.WithTimeout(q.ctx, stateWithin)
 	defer cancel()
-	p := h.o.Policy()
 	if conditions, ok := p.Set.KeyMatch(rule.Name, key.Raw); ok {
 		out.Match = config.MatchText(conditions)
 	}
-	for _, one := range rulesByEntries(p, rule) {
-		counts := h.counts(one.Name, key.Raw)
-		tier := q.values.Get("tier")
-		if of := counts.tier(); of != "" {
-			tier = of
+	for i, one := range rules {
+		if counts[i].Known() {
+			out.Counts = append(out.Counts, counts[i])
 		}
-		known := counts.Use != nil || counts.Denied != nil || counts.Shadow != nil
-		if known {
-			out.Counts = append(out.Counts, counts)
-		}
-		states := h.states(ctx, p, one, key.Raw, tier)
-		if one == rule || known || slices.ContainsFunc(states, func(s State) bool { return s.Remaining < s.Capacity && s.Error == "" }) {
+		states := h.states(ctx, p, one, key.Raw, cmp.Or(counts[i].Tier, q.values.Get("tier")), counts[i].Asked)
+		if one == rule || counts[i].Known() || slices.ContainsFunc(states, func(s State) bool { return s.Remaining < s.Capacity && s.known() }) {
 			out.States = append(out.States, states...)
 		} // Other rules count by the same entries, but may never have counted this key.
 	}
-	denied := *q
-	denied.path, denied.limit, denied.values = "denials", keyDenials, cloneValues(q.values)
-	denied.values.Del("after")
-	denied.values.Del("rule")
-	answer, _ := h.denials(&denied)
+	rest := *q
+	rest.path, rest.limit, rest.values = "denials", keyDenials, cloneValues(q.values)
+	rest.values.Del("after")
+	rest.values.Del("rule")
+	answer, _ := h.denials(&rest)
 	found, _ := answer.(Denials)
 	slices.Reverse(found.Denials)
-	out.Denials, out.Instances = found.Denials, found.Instances
+	out.Denials = found.Denials
+	answer, _ = h.marks(q)
+	marks, _ := answer.(Marks)
+	out.Marks = marks.Marks
+	top, _ := h.o.Recorder.Rule(rule.Name, insight.Last(insight.Kept))
+	s := story{KeyReport: &out, rule: rule, outage: h.outage(), marks: out.Marks, denied: top.Denied, now: h.o.Recorder.Now().Unix(), counts: counts[0]}
+	out.Answers = s.answers()
 	return out, nil
+}
+
+// known returns what the table of subjects has of the client with this key, or "".
+func known(p decide.Policy, rule, key string) string {
+	var texts []string
+	for _, e := range p.Set.Client(rule, key) {
+		value := e.Value
+		if p.Secret(e.Name) {
+			value = p.Set.Hash(e.Name, value)
+		}
+		texts = append(texts, e.Name+" "+insight.Name{Raw: value}.Text())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// nameKeys fills in what the table of subjects has of the keys.
+func nameKeys(p decide.Policy, rule string, tops ...*insight.Top) {
+	if p.Set.Subjects() == nil {
+		return
+	}
+	for _, t := range tops {
+		for i := range t.Keys {
+			t.Keys[i].Known = known(p, rule, t.Keys[i].Key.Raw)
+		}
+	}
 }
 
 // rulesByEntries returns the rule, and other rules that count by the same entries.
@@ -120,32 +159,6 @@ func rulesByEntries(p decide.Policy, rule *policy.Rule) []*policy.Rule {
 		}
 	}
 	return same
-}
-
-// counts returns what was counted for the key under the rule.
-func (h *Handler) counts(rule, key string) KeyCounts {
-	c := KeyCounts{Rule: rule}
-	r, ok := h.o.Recorder.Rule(rule, insight.Kept)
-	if !ok {
-		return c
-	}
-	find := func(t insight.Top) *insight.Key {
-		if i := slices.IndexFunc(t.Keys, func(k insight.Key) bool { return k.Key.Raw == key }); i >= 0 {
-			return &t.Keys[i]
-		}
-		return nil
-	}
-	c.Use, c.Denied, c.Shadow = find(r.Use), find(r.Denied), find(r.Shadow)
-	return c
-}
-
-func (c *KeyCounts) tier() string {
-	for _, k := range []*insight.Key{c.Denied, c.Use, c.Shadow} {
-		if k != nil && k.Tier != "" {
-			return k.Tier
-		}
-	}
-	return ""
 }
 
 // reset forgets what a key has used under a rule. As a safeguard, the caller must repeat the name

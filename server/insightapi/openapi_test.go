@@ -25,12 +25,14 @@ var described = map[string]struct {
 	answer     any
 	parameters []string
 }{
-	"now":     {"The rules to look at first, and all requests of the last two hours", Now{}, []string{"range", "limit", "instances"}},
-	"rule":    {"One rule: who uses it, who is denied, and by which of its limits", RuleReport{}, []string{"rule", "range", "instances"}},
-	"clients": {"The busiest keys of a rule, minute by minute", Clients{}, []string{"rule", "range", "limit", "instances"}},
-	"key":     {"What one key has used of each limit, and its last denials", KeyReport{}, []string{"rule", "key", "tier"}},
+	"now":     {"The rules to look at first, and all requests of the last two hours", Now{}, []string{"range", "until", "limit", "instances"}},
+	"rule":    {"One rule: who uses it, who is denied, and by which of its limits", RuleReport{}, []string{"rule", "range", "until", "instances"}},
+	"clients": {"The busiest keys of a rule, minute by minute", Clients{}, []string{"rule", "range", "until", "limit", "instances"}},
+	"key":     {"What one key has used of each limit, its last denials, and why it is limited", KeyReport{}, []string{"rule", "key", "tier", "instances"}},
+	"marks":   {"What has happened: changes of the policy, outages of the store, starts of instances", Marks{}, []string{"instances"}},
+	"find":    {"The keys of one client under all rules, or the clients that are limited most", Found{}, []string{"range", "until", "limit", "instances"}},
 	"denials": {"Recent denials, with the reason of each", Denials{}, []string{"after", "limit", "rule", "key", "instances"}},
-	"store":   {"How the store does, seen from each instance", Stores{}, []string{"range", "instances"}},
+	"store":   {"How the store does, seen from each instance", Stores{}, []string{"range", "until", "instances"}},
 	"policy":  {"The policy in force, its last changes, and the candidate", PolicyReport{}, []string{"limit"}},
 	"flow":    {"What is in progress: gates, permits and who holds them, consumers of queues", FlowReport{}, []string{"limit", "instances"}},
 	"audit":   {"What people did", AuditReport{}, []string{"instances"}},
@@ -38,8 +40,9 @@ var described = map[string]struct {
 	"revoke":  {"Forbid that a permit is renewed, and take its holder out of the line", nil, nil},
 }
 
-// done are the paths that do something: what they are told, and what they answer.
+// done are the paths that are told something in a body, and what they answer.
 var done = map[string]struct{ told, answer object }{
+	"find":  {object{"q": object{"type": "string", "description": "An address, a key, a secret, a part of a key, or what the table of subjects has of a client; \"\" for the clients that are limited most."}}, schema(reflect.TypeFor[Found]())["properties"].(object)},
 	"reset": {object{"rule": ruleName, "key": keyID, "confirm": again}, object{"reset": object{"type": "array", "items": object{"type": "string"}}}},
 	"revoke": {
 		object{"rule": ruleName, "key": keyID, "holder": object{"type": "string", "description": "The id of the holder."}, "confirm": again},
@@ -55,6 +58,7 @@ var (
 
 var parameters = map[string]string{
 	"range":     "How far to look back: 1m to 2h, such as 10m, which is the default.",
+	"until":     "The end of the range, in seconds since 1970; now if it is left out.",
 	"limit":     "How many entries to answer at most: 1 to 500. The default is 50.",
 	"instances": "\"this\" asks this instance alone; the answer then is {\"instance\": …, \"part\": …}.",
 	"rule":      "The name of a rule.",

@@ -1,6 +1,7 @@
 package insightapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,8 @@ type Instance struct {
 	Node    string `json:"node,omitempty"`
 	Version int64  `json:"version,omitempty"`
 	Hash    string `json:"hash,omitempty"`
+	// Store is the state of the store as the instance sees it; see [Store].
+	Store string `json:"store,omitempty"`
 	// OK says that the instance has answered. Otherwise Error says why it has not.
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
@@ -56,7 +59,7 @@ const (
 
 func (h *Handler) self() Instance {
 	p := h.o.Policy()
-	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, OK: true}
+	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, Store: h.StoreState(), OK: true}
 }
 
 // whole returns the answer: only the part of this instance if another one asks, and otherwise the
@@ -86,7 +89,7 @@ func ask[T any](h *Handler, q *query) ([]T, []Instance) {
 		all.Go(func() {
 			u := *target.JoinPath(Prefix, q.path)
 			u.RawQuery = values.Encode()
-			if err := h.o.Peers.get(ctx, u.String(), &answers[i]); err != nil {
+			if err := h.o.Peers.get(ctx, u.String(), q.body, &answers[i]); err != nil {
 				answers[i].Instance = Instance{Name: target.Host, Error: err.Error()}
 				return
 			}
@@ -169,12 +172,17 @@ var (
 	errLate   = fmt.Errorf("it did not answer within %v", peerTimeout)
 )
 
-// get sends a GET request to a peer and decodes its answer into to.
-func (p *Peers) get(ctx context.Context, from string, to any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+// get sends a GET request to a peer, or a POST if there is a body, and decodes its answer into to.
+func (p *Peers) get(ctx context.Context, from string, body []byte, to any) error {
+	method := http.MethodGet
+	if body != nil {
+		method = http.MethodPost
+	}
+	request, err := http.NewRequestWithContext(ctx, method, from, bytes.NewReader(body))
 	if err != nil {
 		return errAnswer
 	}
+	request.Header.Set("Content-Type", "application/json")
 	if p.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+p.Token)
 	}

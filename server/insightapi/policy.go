@@ -49,6 +49,8 @@ type Change struct {
 	Because string `json:"because"`
 	// Failed says why a reload failed. It is "" if the policy was changed.
 	Failed string `json:"failed,omitempty"`
+	// Mistakes are those of the files, each with its place.
+	Mistakes []string `json:"mistakes,omitempty"`
 	// Added, Removed and Changed are the rules that differ from the version before.
 	Added   []string      `json:"added,omitempty"`
 	Removed []string      `json:"removed,omitempty"`
@@ -111,12 +113,11 @@ func showRule(p decide.Policy, name string) *ShownRule {
 	return nil
 }
 
-// show returns a rule without its secrets. Of a condition it has only the entry, and of a secret
-// tier the hash, as elsewhere.
+// show returns a rule without its secrets. Of a secret tier it has the hash, as elsewhere.
 func show(p decide.Policy, r *policy.Rule) *ShownRule {
 	s := &ShownRule{Rule: r.Name, Mode: r.Mode.String(), Match: []string{}, Per: []string{}, Limits: texts(r.Limits)}
 	for i := range r.Match {
-		s.Match = append(s.Match, r.Match[i].Entry)
+		s.Match = append(s.Match, matchText(&r.Match[i], p.Secret(r.Match[i].Entry)))
 	}
 	for i := range r.Per {
 		s.Per = append(s.Per, r.Per[i].Entry)
@@ -137,6 +138,19 @@ func show(p decide.Policy, r *policy.Rule) *ShownRule {
 		s.Place = r.Pos.String()
 	}
 	return s
+}
+
+// matchText says what a condition asks for, without secrets.
+func matchText(c *policy.Condition, secret bool) string {
+	switch {
+	case c.Size() == 0 && c.Not:
+		return "no " + c.Entry
+	case c.Size() == 0:
+		return "any " + c.Entry
+	case c.Not:
+		return c.Entry + " not " + c.Describe(secret)
+	}
+	return c.Entry + " " + c.Describe(secret)
 }
 
 func texts(limits *headgate.Rule) []string {

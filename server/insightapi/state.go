@@ -23,17 +23,27 @@ type State struct {
 	Capacity  int64  `json:"capacity"`
 	PeriodMS  int64  `json:"period_ms"`
 	Remaining int64  `json:"remaining"`
+	// Source is who decided. If it is "local", Capacity and Remaining are those of the server's share
+	// of the limit. If it is "open", nobody knows what was used.
+	Source string `json:"source"`
 	// RetryAfterMS is how long it takes until one more unit fits, and ResetAfterMS how long until all
 	// of the limit is free again. Both are in milliseconds.
-	RetryAfterMS int64  `json:"retry_after_ms"`
-	ResetAfterMS int64  `json:"reset_after_ms"`
-	Source       string `json:"source"`
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	ResetAfterMS int64 `json:"reset_after_ms"`
 	// Frees says when the used units become free, in the order of time, if nothing else comes. If few
 	// units of a sliding window are used, each of them is listed.
 	Frees []Free `json:"frees,omitempty"`
+	// Needs is a limit of the same kind at which nothing that the key has asked for in the last hour
+	// would have been denied, and Asked how many units that was, and within which time. Needs is "" if
+	// the limit is long enough for it, or measures no rate.
+	Needs string `json:"needs,omitempty"`
+	Asked string `json:"asked,omitempty"`
 	// Error says why the state is not known, or is "".
 	Error string `json:"error,omitempty"`
 }
+
+// known reports whether it is known how much of the limit is used.
+func (s *State) known() bool { return s.Error == "" && s.Source != headgate.SourceOpen.String() }
 
 // Free says when some of the used units become free.
 type Free struct {
@@ -46,27 +56,10 @@ type Free struct {
 // maxFrees is the maximum number of elements in Frees of one limit. Each takes a call to the store.
 const maxFrees = 20
 
-// entriesOf returns the entries of the descriptor that the key of a rule reveals. Secret entries
-// are in hashed, with the hash that the key has of them.
-func entriesOf(p decide.Policy, rule, key string) (d policy.Descriptor, hashed []policy.Entry) {
-	conditions, _ := p.Set.KeyMatch(rule, key)
-	for _, c := range conditions {
-		switch {
-		case len(c.Equals) > 0:
-			d = append(d, policy.Entry{Name: c.Entry, Value: c.Equals[0]})
-		case len(c.Networks) > 0:
-			d = append(d, policy.Entry{Name: c.Entry, Value: c.Networks[0].Addr().String()})
-		case len(c.Hashes) > 0:
-			hashed = append(hashed, policy.Entry{Name: c.Entry, Value: c.Hashes[0]})
-		}
-	}
-	return d, hashed
-}
-
 // limitsOf returns the limits of the rule for a key of the tier. It returns nil if there are none,
 // or if more than the key is needed to know them.
 func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.Rule, int) {
-	d, hashed := entriesOf(p, rule.Name, key)
+	d, hashed := p.Set.KeyEntries(rule.Name, key)
 	if t := rule.Tariff; t != nil && tier != "" {
 		value := tier
 		for i := range t.Tiers {
@@ -79,8 +72,9 @@ func limitsOf(p decide.Policy, rule *policy.Rule, key, tier string) (*headgate.R
 	return p.Set.Limits(rule.Name, d, hashed...)
 }
 
-// states asks the store for the state of the rule's limits for the key.
-func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string) []State {
+// states asks the store for the state of the rule's limits for the key, which has asked for so many
+// units in the last minutes.
+func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule, key, tier string, asked []int64) []State {
 	limits, override := limitsOf(p, rule, key, tier)
 	if limits == nil {
 		return nil
@@ -98,8 +92,12 @@ func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule
 		if err != nil {
 			states[i].Error = errtext.Text(err)
 		}
+		states[i].Needs, states[i].Asked = needed(l, asked)
 		if d := decisionOf(decisions, l, i); d != nil {
 			states[i].Remaining, states[i].Source, states[i].Error = d.Remaining, d.Source.String(), ""
+			if d.Source == headgate.SourceLocal {
+				states[i].Capacity = d.Limit.Capacity()
+			}
 			states[i].RetryAfterMS, states[i].ResetAfterMS = decide.Millis(d.RetryAfter), decide.Millis(d.ResetAfter)
 		}
 	}
@@ -127,7 +125,7 @@ func (h *Handler) frees(ctx context.Context, check headgate.Check, states []Stat
 	for i := range states {
 		s := &states[i]
 		used := s.Capacity - s.Remaining
-		if s.Error != "" || used <= 0 {
+		if !s.known() || used <= 0 {
 			continue
 		}
 		steps, before := min(used, maxFrees), int64(0)

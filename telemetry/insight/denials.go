@@ -30,7 +30,7 @@ type Denial struct {
 	// Shadow says that the limit is in shadow, so the denial was not enforced.
 	Shadow bool `json:"shadow,omitempty"`
 	// Cost is the cost that was asked for, Remaining what was left, and Capacity the largest cost that
-	// the limit admits at once.
+	// the limit admits at once. If Source is "local", both are those of the server's share of the limit.
 	Cost      int64 `json:"cost"`
 	Remaining int64 `json:"remaining"`
 	Capacity  int64 `json:"capacity"`
@@ -159,7 +159,7 @@ func (r *Recorder) denial(n int64) Denial {
 	d := Denial{
 		Seq: n + 1, Node: r.node, At: e.when,
 		Rule: e.rule.Name(), Limit: e.limit.String(), Tier: e.tier, Key: Name{Raw: string(e.key)}, Shadow: e.outcome == wasShadow,
-		Cost: e.cost, Remaining: e.remaining, Capacity: e.limit.Capacity(), RetryAfterMS: -1,
+		Cost: e.cost, Remaining: e.denial.remaining, Capacity: e.capacity, RetryAfterMS: -1,
 		Version: e.version, Source: e.source.String(), Times: e.times,
 	}
 	if int(e.door) < len(r.doors) {

@@ -149,9 +149,10 @@ type StoreReport struct {
 	LastErrorAt int64  `json:"last_error_at,omitempty"`
 }
 
-// Report reports the calls within the range that ends now.
-func (l *Latency) Report(now time.Time, of time.Duration) StoreReport {
-	last, n := minuteOf(now), within(of)
+// Report reports the calls within the range.
+func (l *Latency) Report(now time.Time, of Range) StoreReport {
+	last := minuteOf(now)
+	n, end := of.span(last)
 	var r StoreReport
 	var all [latencyBuckets]int64
 	for m := max(last-minutes+1, 0); m <= last; m++ {
@@ -166,14 +167,14 @@ func (l *Latency) Report(now time.Time, of time.Duration) StoreReport {
 		}
 		one.fill(&buckets)
 		r.Minutes = append(r.Minutes, one)
-		if m > last-n {
+		if m > end-n && m <= end {
 			r.Range.Errors += one.Errors
 			for i := range all {
 				all[i] += buckets[i]
 			}
 		}
 	}
-	r.Range.At = (last - n + 1) * 60
+	r.Range.At = (end - n + 1) * 60
 	r.Range.fill(&all)
 	if f := l.cause.Load(); f != nil {
 		r.LastError, r.LastErrorAt = f.text, f.at.UnixMilli()

@@ -38,7 +38,7 @@ func TestLatencyReport(t *testing.T) {
 		l.Add(now, took)
 	}
 	l.Fail(now, errors.New("headgate: gone"))
-	r := l.Report(now, time.Minute)
+	r := l.Report(now, Last(time.Minute))
 	if r.Range.Calls != 1000 || r.Range.Errors != 1 || r.LastError != "gone" {
 		t.Errorf("%+v", r.Range)
 	}
@@ -47,7 +47,7 @@ func TestLatencyReport(t *testing.T) {
 	}
 	later := now.Add(Kept)
 	l.Add(later, time.Millisecond)
-	if r = l.Report(later, Kept); r.Range.Calls != 1 || r.Range.Errors != 0 || len(r.Minutes) != int(minutes) {
+	if r = l.Report(later, Last(Kept)); r.Range.Calls != 1 || r.Range.Errors != 0 || len(r.Minutes) != int(minutes) {
 		t.Errorf("two hours later: %+v", r.Range)
 	}
 }
@@ -64,7 +64,7 @@ func TestLatencyHooks(t *testing.T) {
 			h.Decided(t.Context(), headgate.OpTake, nil, nil, time.Millisecond)
 		}
 		var calls []int64
-		for _, m := range l.Report(time.Now(), 4*time.Minute).Minutes {
+		for _, m := range l.Report(time.Now(), Last(4*time.Minute)).Minutes {
 			calls = append(calls, m.Calls)
 		}
 		if want := []int64{3, 2, 0, 1}; !slices.Equal(calls[len(calls)-4:], want) || told != 6 {

@@ -31,9 +31,9 @@ func TestMergeIsBounded(t *testing.T) {
 			truth[key]++
 		}
 		door.Decided(0, []headgate.Check{{Rule: rule, Key: "x"}}, decided(rule, false, 0))
-		one, _ := r.Rule("r", time.Minute)
-		two, _ := r.Heat("r", 2*time.Minute, 30)
-		three := r.Overview(time.Minute, 10)
+		one, _ := r.Rule("r", insight.Last(time.Minute))
+		two, _ := r.Heat("r", insight.Last(2*time.Minute), 30)
+		three := r.Overview(insight.Last(time.Minute), 10)
 		four, _ := r.Denials(0, 10)
 		denials = insight.MergeDenials(four, denials)
 		if n == 0 {

@@ -96,6 +96,7 @@ type Recorder struct {
 	mu     sync.Mutex // guards what follows
 	memory memory
 	rules  map[string]*ruleFigures
+	lists  map[listEntry]*[minutes]uint32 // hits of the allow and deny lists
 	known  map[*headgate.Rule]known
 	latest struct {
 		rule *headgate.Rule
@@ -116,6 +117,15 @@ type known struct {
 // maxKnown is the maximum number of rules that are known by their address. Each version of a policy
 // has rules of its own.
 const maxKnown = 1 << 15
+
+// listEntry is an entry of the allow or the deny list.
+type listEntry struct {
+	name   string
+	denies bool
+}
+
+// maxLists is the maximum number of list entries that are distinguished.
+const maxLists = 256
 
 // doorFigures counts the requests of one door.
 type doorFigures struct {
@@ -147,7 +157,7 @@ func New(o Options) *Recorder {
 	r := &Recorder{
 		options: o, node: rand.Text(), since: o.Now(), seed: maphash.MakeSeed(),
 		free: make(chan *buffer, n), full: make(chan *buffer, n), wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		memory: memory{most: o.MaxBytes}, rules: make(map[string]*ruleFigures), known: make(map[*headgate.Rule]known),
+		memory: memory{most: o.MaxBytes}, rules: make(map[string]*ruleFigures), lists: make(map[listEntry]*[minutes]uint32), known: make(map[*headgate.Rule]known),
 	}
 	r.denials.slots = make([]event, o.Events)
 	for range n {
@@ -235,6 +245,12 @@ func (r *Recorder) Door(name string) *Door {
 // after each start.
 func (r *Recorder) Node() string { return r.node }
 
+// Since returns when the recorder was made.
+func (r *Recorder) Since() time.Time { return r.since }
+
+// Now returns the time by the recorder's clock.
+func (r *Recorder) Now() time.Time { return r.options.Now() }
+
 // drain counts the decisions in full buffers. When it returns, every buffer that was handed over
 // before the call has been counted.
 func (r *Recorder) drain() {
@@ -283,9 +299,12 @@ func (r *Recorder) turn(now time.Time) {
 		}
 		f.turn(minute)
 	}
-	for i := range r.doors {
-		for m := max(r.minute+1, minute-minutes+1); m <= minute; m++ {
+	for m := max(r.minute+1, minute-minutes+1); m <= minute; m++ {
+		for i := range r.doors {
 			r.doors[i].series[m%minutes] = counts{}
+		}
+		for _, hits := range r.lists {
+			hits[m%minutes] = 0
 		}
 	}
 	r.minute = minute
@@ -326,16 +345,17 @@ func (r *Recorder) count(b *buffer) {
 	r.turn(r.options.Now())
 	for i := range b.requests {
 		if q := &b.requests[i]; *q != (counts{}) && i < len(r.doors) {
-			to := &r.doors[i].series[r.minute%minutes]
-			to.allowed += q.allowed
-			to.denied += q.denied
-			to.shadow += q.shadow
+			r.doors[i].series[r.minute%minutes].join(*q)
 		}
 	}
 	denied := 0
 	for i := range b.records[:b.n] {
 		of := &b.records[i]
 		key := b.keys[of.from:of.to]
+		if of.rule == nil {
+			r.hit(string(key), of.outcome == wasDenied)
+			continue
+		}
 		hash, k := maphash.Bytes(r.seed, key), r.find(of.rule)
 		if of.outcome == wasDenied || of.outcome == wasShadow {
 			r.denied(of, &b.denials[denied], hash, key, k)
@@ -344,6 +364,20 @@ func (r *Recorder) count(b *buffer) {
 		r.add(of, hash, key, k)
 	}
 	b.empty()
+}
+
+// hit counts a request that a list answered.
+func (r *Recorder) hit(name string, denies bool) {
+	entry := listEntry{name, denies}
+	if r.lists[entry] == nil {
+		if len(r.lists) >= maxLists {
+			entry.name = other
+		}
+		if r.lists[entry] == nil {
+			r.lists[entry] = new([minutes]uint32)
+		}
+	}
+	r.lists[entry][r.minute%minutes]++
 }
 
 // nearPart defines when a limit is nearly used up: less than 1/nearPart of it is left.
@@ -368,31 +402,36 @@ func (r *Recorder) add(of *record, hash uint64, key []byte, k known) {
 		return
 	}
 	f.last = r.minute
-	f.series[r.minute%minutes].add(of.outcome)
-	at(&f.step.tiers, int(k.tier)).add(of.outcome)
+	one := counts{}
+	one.add(of.outcome, of.source)
+	f.series[r.minute%minutes].join(one)
+	at(&f.step.tiers, int(k.tier)).join(one)
+	minute := uint8(r.minute - f.begin)
+	if one.failed+one.open+one.local > 0 {
+		f.views[byAway].add(hash, key, 1, 1, minute, f.borrow).show(0, k.tier)
+	}
+	if of.outcome == wasFailed {
+		return
+	}
 	var e *entry
 	capacity := of.limit.Capacity()
 	used := thousandths(capacity-max(min(of.remaining, capacity), 0), capacity)
 	switch of.outcome {
 	case wasAllowed:
-		e = f.views[byUse].add(hash, key, of.cost, f.borrow)
+		e = f.views[byUse].add(hash, key, of.cost, of.cost, minute, f.borrow)
 		f.step.used[min(int(used)*Distribution/1000, Distribution-1)]++
 		if capacity > 0 && of.remaining*nearPart < capacity {
-			if n := f.views[byNear].add(hash, key, 1, f.borrow); n != nil {
-				n.used, n.tier = used, k.tier
-			}
+			f.views[byNear].add(hash, key, 1, 1, minute, f.borrow).show(used, k.tier)
 		}
 	case wasDenied:
-		e = f.views[byDenied].add(hash, key, 1, f.borrow)
+		e = f.views[byDenied].add(hash, key, 1, of.cost, minute, f.borrow)
 		at(&f.step.limits, f.limit(of.limit))[0]++
 	case wasShadow:
-		e = f.views[byShadow].add(hash, key, 1, f.borrow)
+		e = f.views[byShadow].add(hash, key, 1, of.cost, minute, f.borrow)
 		at(&f.step.limits, f.limit(of.limit))[1]++
-	case wasUncharged:
+	case wasUncharged, wasFailed:
 	}
-	if e != nil {
-		e.used, e.tier = used, k.tier
-	}
+	e.show(used, k.tier)
 }
 
 // outcome is the outcome of a check.
@@ -403,13 +442,15 @@ const (
 	wasDenied                   // one of its limits denied the request
 	wasShadow                   // one of its limits in shadow would have denied it
 	wasUncharged                // another check denied the request
+	wasFailed                   // there was no decision
 )
 
 // record is one check and its outcome. It is small, because a whole buffer of records passes
-// through the processor's caches.
+// through the processor's caches. Without a rule, it is a request that a list has answered, and its
+// key is the name of the entry.
 type record struct {
 	rule  *headgate.Rule
-	limit *headgate.Limit // the limit that decided
+	limit *headgate.Limit // the limit of the rule that decided
 	cost  int64
 	// remaining is what the limit has left after the decision. A denial does not change it.
 	remaining int64
@@ -419,8 +460,9 @@ type record struct {
 	source    headgate.Source
 }
 
-// denial has the further figures of a check that was denied.
-type denial struct{ retryAfter, at, version int64 }
+// denial has the further figures of a check that was denied. Its capacity is that of the limit, or of
+// this server's share of it, and of that remaining is left.
+type denial struct{ retryAfter, at, version, remaining, capacity int64 }
 
 // The sizes of a buffer. When a processor counts a buffer, the figures of its rules move into that
 // processor's cache, so buffers are large and are counted rarely.
@@ -459,38 +501,37 @@ type stripe struct {
 }
 
 // Decided records the decisions on the checks of one request to take units, as [headgate.Store]
-// returns them. version is the version of the policy that made the checks, or zero. Decided keeps
-// neither slice. It does not block, except while a buffer is counted.
+// returns them. A request without any is one that no rule binds. version is the version of the
+// policy that made the checks, or zero. Decided keeps neither slice. It does not block, except while
+// a buffer is counted.
 func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headgate.Decision) {
-	if len(decisions) == 0 {
-		return
-	}
-	admitted, shadow := true, false
+	admitted := true
+	var one counts
 	for i := range decisions {
+		switch o := &decisions[i]; {
+		case o.Source == headgate.SourceOpen:
+			one.open = 1
+		case o.Source == headgate.SourceLocal:
+			one.local = 1
+		}
 		if o := &decisions[i]; !o.Allowed {
 			if o.Shadow {
-				shadow = true
+				one.shadow = 1
 			} else {
 				admitted = false
 			}
 		}
 	}
+	if one.allowed = 1; !admitted {
+		one.allowed, one.denied, one.open = 0, 1, 0
+	}
 	r := d.r
 	s := r.lent.Get().(*stripe)
 	s.mu.Lock()
-	q := &s.buffer.requests[d.id]
-	s.buffer.told = true
-	if admitted {
-		q.allowed++
-	} else {
-		q.denied++
-	}
-	if shadow {
-		q.shadow++
-	}
+	s.request(d.id, one)
 	for i := 0; i < len(decisions); {
 		// The decisions of one check are adjacent.
-		check := decisions[i].Check
+		check, first := decisions[i].Check, i
 		tightest := i
 		for i++; i < len(decisions) && decisions[i].Check == check; i++ {
 			if outranks(&decisions[i], &decisions[tightest]) {
@@ -500,13 +541,48 @@ func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headg
 		if uint(check) >= uint(len(checks)) {
 			continue
 		}
-		if !s.buffer.fits(len(checks[check].Key)) {
-			s.change(r)
-		}
-		s.buffer.write(d.id, version, &checks[check], &decisions[tightest], admitted)
+		s.makeRoom(r, len(checks[check].Key))
+		s.buffer.write(d.id, version, &checks[check], &decisions[tightest], tightest-first, admitted)
 	}
 	s.mu.Unlock()
 	r.lent.Put(s)
+}
+
+// Failed records a request to take units that got no decision, because the store did not answer.
+func (d *Door) Failed(checks []headgate.Check) {
+	s := d.r.lent.Get().(*stripe)
+	s.mu.Lock()
+	s.request(d.id, counts{failed: 1})
+	for i := range checks {
+		s.makeRoom(d.r, len(checks[i].Key))
+		to := s.buffer.put(checks[i].Key)
+		to.rule, to.limit, to.cost, to.door, to.outcome = checks[i].Rule, nil, checks[i].Units(), d.id, wasFailed
+	}
+	s.mu.Unlock()
+	d.r.lent.Put(s)
+}
+
+// Listed records a request that an entry of the allow or the deny list has answered, so that no limit
+// decided it.
+func (d *Door) Listed(entry string, denied bool) {
+	s := d.r.lent.Get().(*stripe)
+	s.mu.Lock()
+	one, outcome := counts{allowed: 1, passed: 1}, wasAllowed
+	if denied {
+		one, outcome = counts{listed: 1}, wasDenied
+	}
+	s.request(d.id, one)
+	s.makeRoom(d.r, len(entry))
+	to := s.buffer.put(entry)
+	to.rule, to.limit, to.outcome = nil, nil, outcome
+	s.mu.Unlock()
+	d.r.lent.Put(s)
+}
+
+// request counts a request of the door.
+func (s *stripe) request(door uint8, one counts) {
+	s.buffer.told = true
+	s.buffer.requests[door].join(one)
 }
 
 // outranks reports whether the decision d describes a check better than o. A denial outranks an
@@ -527,14 +603,13 @@ func outranks(d, o *headgate.Decision) bool {
 	return d.Remaining*o.Limit.Capacity() < o.Remaining*d.Limit.Capacity()
 }
 
-// fits reports whether there is room for a record with a key of that length.
-func (b *buffer) fits(key int) bool {
-	return b.n < bufferRecords && b.denied < bufferDenials && b.used+min(key, headgate.MaxKey) <= bufferKeys
-}
-
-// change replaces the full buffer by a free one, and hands it to the recorder's goroutine. If no
-// buffer is free, it counts the records itself.
-func (s *stripe) change(r *Recorder) {
+// makeRoom ensures that there is room for a record with a key of that length. It replaces a full
+// buffer by a free one, and hands it to the recorder's goroutine. If no buffer is free, it counts
+// the records itself.
+func (s *stripe) makeRoom(r *Recorder, key int) {
+	if b := s.buffer; b.n < bufferRecords && b.denied < bufferDenials && b.used+min(key, headgate.MaxKey) <= bufferKeys {
+		return
+	}
 	select {
 	case b := <-r.free:
 		// This never blocks: the channel has room for all buffers that are not in a stripe.
@@ -549,27 +624,41 @@ func (s *stripe) change(r *Recorder) {
 	}
 }
 
-func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *headgate.Decision, admitted bool) {
+// put adds a record with that key, and returns it to be filled in.
+func (b *buffer) put(key string) *record {
 	to := &b.records[b.n]
-	to.rule, to.limit = d.Rule, d.Limit
-	to.cost, to.remaining = check.Units(), d.Remaining
+	b.n++
 	to.from = uint16(b.used)
 	// A store refuses longer keys.
-	b.used += copy(b.keys[b.used:], check.Key[:min(len(check.Key), headgate.MaxKey)])
+	b.used += copy(b.keys[b.used:], key[:min(len(key), headgate.MaxKey)])
 	to.to = uint16(b.used)
+	return to
+}
+
+// write adds a decision, which is about the limit at that place of its rule.
+func (b *buffer) write(door uint8, version int64, check *headgate.Check, d *headgate.Decision, place int, admitted bool) {
+	to := b.put(check.Key)
+	to.rule, to.limit = d.Rule, d.Limit
+	to.cost, to.remaining = check.Units(), d.Remaining
 	to.door, to.source = door, d.Source
+	if d.Source == headgate.SourceLocal && place < len(d.Rule.Limits()) {
+		// What is left of the share stands for what is left of the limit.
+		to.limit = &d.Rule.Limits()[place]
+		if share := d.Limit.Capacity(); share > 0 {
+			to.remaining = int64(float64(min(d.Remaining, share)) / float64(share) * float64(to.limit.Capacity()))
+		}
+	}
 	switch {
 	case !d.Allowed:
 		to.outcome = wasDenied
 		if d.Shadow {
 			to.outcome = wasShadow
 		}
-		b.denials[b.denied] = denial{int64(d.RetryAfter), int64(d.At), version}
+		b.denials[b.denied] = denial{int64(d.RetryAfter), int64(d.At), version, d.Remaining, d.Limit.Capacity()}
 		b.denied++
 	case admitted:
 		to.outcome = wasAllowed
 	default:
 		to.outcome = wasUncharged
 	}
-	b.n++
 }

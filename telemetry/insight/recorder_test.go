@@ -69,7 +69,7 @@ func TestThroughAStore(t *testing.T) {
 			}
 		}
 	}
-	o := r.Overview(10*time.Minute, 10)
+	o := r.Overview(insight.Last(10*time.Minute), 10)
 	if got := o.Minutes[len(o.Minutes)-1].Counts; got != (insight.Counts{Allowed: 5, Denied: 7}) {
 		t.Errorf("requests: %+v", got)
 	}
@@ -79,7 +79,7 @@ func TestThroughAStore(t *testing.T) {
 	if o.Rules[1].Counts != (insight.Counts{Allowed: 5, Uncharged: 7}) {
 		t.Errorf("the rule that admits what another one denies: %+v", o.Rules[1])
 	}
-	rule, ok := r.Rule("login", 10*time.Minute)
+	rule, ok := r.Rule("login", insight.Last(10*time.Minute))
 	if !ok || len(rule.Denied.Keys) != 1 || rule.Denied.Keys[0].Key.Raw != "alice" || rule.Denied.Keys[0].Count != 7 || rule.Denied.Keys[0].Used != 1000 {
 		t.Errorf("denied: %+v", rule.Denied)
 	}
@@ -92,7 +92,7 @@ func TestThroughAStore(t *testing.T) {
 	if len(rule.Limits) != 1 || rule.Limits[0] != (insight.LimitCounts{Limit: "3 per 1m", Denied: 7}) {
 		t.Errorf("limits: %+v", rule.Limits)
 	}
-	if _, ok := r.Rule("nothing", time.Minute); ok {
+	if _, ok := r.Rule("nothing", insight.Last(time.Minute)); ok {
 		t.Error("a rule that was never used is reported")
 	}
 	denials, lost := r.Denials(0, 10)
@@ -122,13 +122,13 @@ func TestAlike(t *testing.T) {
 			use(fmt.Sprint((i*7 + round) % 10_000))
 		}
 	}
-	if got, _ := r.Rule("r", time.Minute); !got.Use.Alike() {
+	if got, _ := r.Rule("r", insight.Last(time.Minute)); !got.Use.Alike() {
 		t.Errorf("the keys are not said to be alike: %+v", got.Use.Keys[:3])
 	}
 	for range 2000 {
 		use("busy")
 	}
-	if got, _ := r.Rule("r", time.Minute); got.Use.Alike() {
+	if got, _ := r.Rule("r", insight.Last(time.Minute)); got.Use.Alike() {
 		t.Errorf("one key is far ahead, and all are said to be alike: %+v", got.Use.Keys[:3])
 	}
 	if (&insight.Top{}).Alike() {
@@ -153,7 +153,7 @@ func TestShadowTiersDoors(t *testing.T) {
 	take(pro, "p", false, true)
 	take(free, "f", false, true)
 	take(free, "f", true, false)
-	rule, _ := r.Rule("api", time.Minute)
+	rule, _ := r.Rule("api", insight.Last(time.Minute))
 	want := []insight.TierCounts{{Tier: "*", Counts: insight.Counts{Allowed: 1, Shadow: 1}}, {Tier: "pro", Counts: insight.Counts{Allowed: 1}}}
 	if fmt.Sprint(rule.Tiers) != fmt.Sprint(want) {
 		t.Errorf("tiers: %+v", rule.Tiers)
@@ -161,7 +161,7 @@ func TestShadowTiersDoors(t *testing.T) {
 	if rule.Use.Total != 4 || len(rule.Shadow.Keys) != 1 || rule.Shadow.Keys[0].Tier != "*" {
 		t.Errorf("%+v", rule)
 	}
-	o := r.Overview(time.Minute, 1)
+	o := r.Overview(insight.Last(time.Minute), 1)
 	if len(o.Doors) != 1 || o.Doors[0] != (insight.DoorCounts{Door: "grpc", Counts: insight.Counts{Allowed: 3, Shadow: 1}}) {
 		t.Errorf("doors: %+v", o.Doors)
 	}
@@ -233,27 +233,27 @@ func TestMinutesAndHeat(t *testing.T) {
 		}
 	}
 	take("a", 3, true)
-	r.Overview(time.Minute, 1) // The records belong to the minute in which they are counted.
+	r.Overview(insight.Last(time.Minute), 1) // The records belong to the minute in which they are counted.
 	c.add(time.Minute)
 	take("a", 2, true)
 	take("b", 4, false)
-	h, ok := r.Heat("r", 5*time.Minute, 10)
+	h, ok := r.Heat("r", insight.Last(5*time.Minute), 10)
 	if !ok || len(h.Rows) != 2 || fmt.Sprint(h.Rows[0].Use) != "[0 0 0 3 2]" || fmt.Sprint(h.Rows[1].Denied) != "[0 0 0 0 4]" {
 		t.Errorf("the heat: %+v", h)
 	}
 	if h.Begin+4*60 != c.Now().Unix()/60*60 {
 		t.Errorf("it begins at %d, and it is %d", h.Begin, c.Now().Unix())
 	}
-	o := r.Overview(time.Minute, 5)
+	o := r.Overview(insight.Last(time.Minute), 5)
 	if o.Rules[0].Counts != (insight.Counts{Allowed: 2, Denied: 4}) || o.Rules[0].Before != (insight.Counts{Allowed: 3}) {
 		t.Errorf("%+v", o.Rules[0])
 	}
 	c.add(3 * time.Hour)
-	if o := r.Overview(insight.Kept, 5); o.All != 0 || o.Bytes != 0 {
+	if o := r.Overview(insight.Last(insight.Kept), 5); o.All != 0 || o.Bytes != 0 {
 		t.Errorf("after three hours without use there are %d rules, of %d bytes", o.All, o.Bytes)
 	}
 	take("a", 1, true)
-	if o := r.Overview(insight.Kept, 5); o.All != 1 || o.Rules[0].Counts != (insight.Counts{Allowed: 1}) {
+	if o := r.Overview(insight.Last(insight.Kept), 5); o.All != 1 || o.Rules[0].Counts != (insight.Counts{Allowed: 1}) {
 		t.Errorf("a rule that comes back has %+v", o.Rules)
 	}
 }
@@ -274,13 +274,13 @@ func TestMemory(t *testing.T) {
 			key := fmt.Sprintf("%012d%s", i, tail)
 			door.Decided(0, []headgate.Check{{Rule: rule, Key: key, Shadow: d[0].Shadow}}, d)
 		}
-		most = max(most, r.Overview(time.Minute, 1).Bytes)
+		most = max(most, r.Overview(insight.Last(time.Minute), 1).Bytes)
 		c.add(time.Minute)
 	}
 	if most > insight.MaxRuleBytes || most < insight.MaxRuleBytes/3 {
 		t.Errorf("one rule takes %d bytes, and may take %d", most, insight.MaxRuleBytes)
 	}
-	report, _ := r.Rule("r", insight.Kept)
+	report, _ := r.Rule("r", insight.Last(insight.Kept))
 	if len(report.Use.Keys) == 0 || report.Use.Total == 0 {
 		t.Errorf("nothing is reported of it: %+v", report.Use)
 	}
@@ -298,7 +298,7 @@ func TestManyRules(t *testing.T) {
 			door.Decided(0, []headgate.Check{{Rule: rule, Key: fmt.Sprint(j)}}, decided(rule, true, 1))
 		}
 	}
-	o := r.Overview(time.Minute, 100)
+	o := r.Overview(insight.Last(time.Minute), 100)
 	if o.Bytes > bound || o.Bytes < bound/2 {
 		t.Errorf("10,000 rules take %d bytes", o.Bytes)
 	}
@@ -352,19 +352,19 @@ func TestConcurrent(t *testing.T) {
 			for j := range each {
 				door.Decided(0, []headgate.Check{{Rule: rule, Key: fmt.Sprint(j % 100)}}, decided(rule, j%2 == 0, 9))
 				if j%1000 == 0 {
-					r.Rule("r", time.Hour)
+					r.Rule("r", insight.Last(time.Hour))
 					r.Denials(0, 10)
 				}
 			}
 		})
 	}
 	all.Wait()
-	report, _ := r.Rule("r", insight.Kept)
+	report, _ := r.Rule("r", insight.Last(insight.Kept))
 	if report.Use.Total != callers*each/2 || report.Denied.Total != callers*each/2 {
 		t.Errorf("%d and %d of %d", report.Use.Total, report.Denied.Total, callers*each)
 	}
 	var sum insight.Counts
-	for _, d := range r.Overview(insight.Kept, 1).Doors {
+	for _, d := range r.Overview(insight.Last(insight.Kept), 1).Doors {
 		sum.Add(d.Counts)
 	}
 	if sum != (insight.Counts{Allowed: callers * each / 2, Denied: callers * each / 2}) {

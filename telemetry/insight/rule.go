@@ -28,6 +28,7 @@ const (
 	byDenied        // denials
 	byShadow        // denials in shadow
 	byNear          // decisions that left less than a fifth of the limit
+	byAway          // requests that the store did not decide: failed, let in, or decided by a share
 
 	views
 )
@@ -46,6 +47,7 @@ var bounds = [views]bound{
 	byDenied: {most: 256, room: 12 << 10, closed: 24, cells: 16},
 	byShadow: {most: 256, room: 12 << 10, closed: 12},
 	byNear:   {most: 128, room: 6 << 10, closed: 12},
+	byAway:   {most: 128, room: 6 << 10, closed: 12},
 }
 
 // closedRoom is the maximum size of one view's keys in a past step, in bytes.
@@ -104,20 +106,40 @@ func (f *ruleFigures) giveBack(n int) {
 	f.all.used -= n
 }
 
-// counts are the checks of a minute by outcome.
-type counts struct{ allowed, denied, shadow, uncharged uint32 }
+// counts are the checks or requests of a minute by outcome; see [Counts].
+type counts struct{ allowed, denied, shadow, uncharged, failed, open, local, listed, passed uint32 }
 
-func (c *counts) add(o outcome) {
+func (c *counts) add(o outcome, by headgate.Source) {
 	switch o {
 	case wasAllowed:
 		c.allowed++
+		if by == headgate.SourceOpen {
+			c.open++
+		}
 	case wasDenied:
 		c.denied++
 	case wasShadow:
 		c.shadow++
 	case wasUncharged:
 		c.uncharged++
+	case wasFailed:
+		c.failed++
 	}
+	if by == headgate.SourceLocal && o != wasFailed {
+		c.local++
+	}
+}
+
+func (c *counts) join(o counts) {
+	c.allowed += o.allowed
+	c.denied += o.denied
+	c.shadow += o.shadow
+	c.uncharged += o.uncharged
+	c.failed += o.failed
+	c.open += o.open
+	c.local += o.local
+	c.listed += o.listed
+	c.passed += o.passed
 }
 
 // stepFigures has the figures of a step. Its views are set only in a past step.
@@ -140,6 +162,7 @@ type closedKey struct {
 	key          string
 	used         uint16
 	tier         uint8
+	first, last  uint8 // minutes of the step
 	cut          bool
 }
 
@@ -285,7 +308,7 @@ func (s *sketch) close(most, room int) closedView {
 			key, e.cut = key[:room], true
 		}
 		room -= len(key)
-		c.keys[i] = closedKey{e.hash, e.count, e.error, string(key), e.used, e.tier, e.cut}
+		c.keys[i] = closedKey{e.hash, e.count, e.error, string(key), e.used, e.tier, e.first, e.last, e.cut}
 	}
 	return c
 }

@@ -25,10 +25,19 @@ type entry struct {
 	count  int64
 	error  int64
 	key    []byte
-	minute uint32 // weight within the current minute
+	minute uint32 // units within the current minute
 	used   uint16 // the used part of the limit after the last decision, in thousandths
 	tier   uint8
-	cut    bool // key is only the beginning of the key
+	first  uint8 // the minute of the step in which it was counted first
+	last   uint8 // and last
+	cut    bool  // key is only the beginning of the key
+}
+
+// show sets what is shown beside a count. There may be no entry for want of memory.
+func (e *entry) show(used uint16, tier uint8) {
+	if e != nil {
+		e.used, e.tier = used, tier
+	}
 }
 
 const (
@@ -41,22 +50,23 @@ const (
 // available.
 type budget func(bytes int) bool
 
-// add adds weight to a key and returns its entry, which is valid until the next add. It is
-// nil if there is no memory for a single entry.
-func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entry {
+// add adds weight to a key in this minute of the step, in which it asked for so many units. It returns
+// the key's entry, which is valid until the next add, or nil if there is no memory for a single one.
+func (s *sketch) add(hash uint64, key []byte, weight, units int64, minute uint8, memory budget) *entry {
 	s.total += weight
 	place, slot := s.find(hash)
 	if place >= 0 {
 		e := &s.entries[place]
 		e.count += weight
-		e.minute = addMinute(e.minute, weight)
+		e.minute = addMinute(e.minute, units)
+		e.last = minute
 		return e
 	}
 	if len(s.entries) < cap(s.entries) || s.grow(memory) {
 		// The entry may have been used before reset; then its key's memory is reused.
 		s.entries = s.entries[:len(s.entries)+1]
 		e := &s.entries[len(s.entries)-1]
-		*e = entry{hash: hash, count: weight, key: e.key, minute: addMinute(0, weight)}
+		*e = entry{hash: hash, count: weight, key: e.key, minute: addMinute(0, units), first: minute, last: minute}
 		s.setKey(e, key, memory)
 		s.insert(hash, len(s.entries)-1)
 		return e
@@ -69,7 +79,8 @@ func (s *sketch) add(hash uint64, key []byte, weight int64, memory budget) *entr
 	before := e.hash
 	s.replaced = true
 	// Assigning single fields keeps the key's memory and avoids writing a pointer.
-	e.hash, e.error, e.minute, e.cut = hash, e.count, addMinute(0, weight), false
+	e.hash, e.error, e.minute, e.cut = hash, e.count, addMinute(0, units), false
+	e.first, e.last = minute, minute
 	e.count += weight
 	// The search for the new key ended at the free slot, so the new key can be inserted there. remove
 	// looks for the old key's slot, which comes before any free one in the old key's search.

@@ -92,7 +92,7 @@ func TestSketchBounds(t *testing.T) {
 		for range 3000 {
 			key := fmt.Sprint(keys.draw(random))
 			weight := 1 + random.Int64N(5)
-			s.add(maphash.String(seed, key), []byte(key), weight, lend)
+			s.add(maphash.String(seed, key), []byte(key), weight, weight, 0, lend)
 			truth[key] += weight
 		}
 		for i := range s.entries {
@@ -105,7 +105,7 @@ func TestSketchBounds(t *testing.T) {
 		}
 		checkBounds(t, s, seed, truth)
 		s.reset()
-		s.add(7, []byte("x"), 2, lend)
+		s.add(7, []byte("x"), 2, 2, 0, lend)
 		if place, _ := s.find(7); s.total != 2 || len(s.entries) != 1 || place != 0 || s.absent() != 0 {
 			t.Fatalf("after reset there is %+v", s)
 		}
@@ -120,7 +120,7 @@ func TestSketchWorstCase(t *testing.T) {
 	truth := make(map[string]int64)
 	for i := range 20_000 {
 		key := fmt.Sprint(i % 1000)
-		s.add(maphash.String(seed, key), []byte(key), 1, unlimited)
+		s.add(maphash.String(seed, key), []byte(key), 1, 1, 0, unlimited)
 		truth[key]++
 	}
 	checkBounds(t, s, seed, truth)
@@ -137,7 +137,7 @@ func TestSketchRecall(t *testing.T) {
 		truth := make(map[string]int64)
 		for range race.Fewer(2_000_000) {
 			key := fmt.Sprintf("client-%d", z.draw(random))
-			s.add(maphash.String(seed, key), []byte(key), 1, unlimited)
+			s.add(maphash.String(seed, key), []byte(key), 1, 1, 0, unlimited)
 			truth[key]++
 		}
 		checkBounds(t, s, seed, truth)
@@ -162,14 +162,14 @@ func TestSketchLongKeys(t *testing.T) {
 	lent := 0
 	lend := func(n int) bool { lent += n; return true }
 	long := make([]byte, 80)
-	a := s.add(1, long, 3, lend)
+	a := s.add(1, long, 3, 3, 0, lend)
 	if a.cut || len(a.key) != 80 {
 		t.Fatalf("the first key is %q", a.key)
 	}
-	if b := s.add(2, long, 1, lend); !b.cut || b.count != 1 {
+	if b := s.add(2, long, 1, 1, 0, lend); !b.cut || b.count != 1 {
 		t.Fatalf("the second key is %+v", b)
 	}
-	if c := s.add(1, long, 1, lend); c.count != 4 {
+	if c := s.add(1, long, 1, 1, 0, lend); c.count != 4 {
 		t.Fatalf("the first key has %d", c.count)
 	}
 	if lent > 100+sketchBytes(4) {
