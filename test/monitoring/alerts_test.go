@@ -242,6 +242,9 @@ func TestStories(t *testing.T) {
 			fmt.Fprintf(&file.expected, "        exp_samples:\n")
 			for _, labels := range s.fires {
 				line := fmt.Sprintf("ALERTS{alertname=%q, alertstate=\"firing\", severity=%q", alert.Name, alert.Severity)
+				if alert.Follows {
+					line += fmt.Sprintf(", follows=%q", root)
+				}
 				for name, value := range labels {
 					if name == "job" {
 						value = job

@@ -13,7 +13,7 @@ const runbook = "https://github.com/headgate/headgate/blob/main/docs/runbook.md#
 
 // Files are all files of deploy/monitoring by their names.
 func Files() (map[string][]byte, error) {
-	files := map[string][]byte{"alerts.yaml": rules()}
+	files := map[string][]byte{"alerts.yaml": rules(), "alertmanager.yaml": inhibitions()}
 	for _, d := range Dashboards() {
 		content, err := d.file()
 		if err != nil {
@@ -33,10 +33,26 @@ func rules() []byte {
 		fmt.Fprintf(&b, "      - record: %s\n        expr: |-\n%s\n", r.Name, indented(r.Expr))
 	}
 	for _, a := range Alerts() {
-		fmt.Fprintf(&b, "      - alert: %s\n        expr: |-\n%s\n        for: %s\n        labels: { severity: %s }\n        annotations:\n", a.Name, indented(a.Expr), a.For, a.Severity)
+		labels := "severity: " + a.Severity
+		if a.Follows {
+			labels += ", follows: " + root
+		}
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: |-\n%s\n        for: %s\n        labels: { %s }\n        annotations:\n", a.Name, indented(a.Expr), a.For, labels)
 		fmt.Fprintf(&b, "          summary: %s\n          description: %s\n          runbook_url: %s\n", strconv.Quote(a.Summary), strconv.Quote(a.Description), strconv.Quote(runbook+strings.ToLower(a.Name)))
 	}
 	return b.Bytes()
+}
+
+// inhibitions are a part of Alertmanager's configuration. Not every alert has the label instance, so
+// that alerts of a job are held back.
+func inhibitions() []byte {
+	return fmt.Appendf(nil, `# Written by `+"`make monitoring`"+` from test/monitoring: copy it into Alertmanager's configuration.
+# While the store does not answer, one alert says so, and those that follow from it are held back.
+inhibit_rules:
+  - source_matchers: ['alertname = %q']
+    target_matchers: ['follows = %q']
+    equal: [job]
+`, root, root)
 }
 
 // indented is an expression as the block scalar of a rule.
