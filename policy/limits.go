@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -419,7 +420,13 @@ type compiledSubjects struct {
 	hashes  map[string][]Entry
 	other   []Entry
 	hasher  *hasher
+	// byHash returns what is in clear by the hashes of the clients. It is made when somebody first
+	// looks at clients, and is nil for a table that is too large for it.
+	byHash func() map[string][]Entry
 }
+
+// maxByHash is the maximum number of clients whose hashes are made to look at clients.
+const maxByHash = 100_000
 
 func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 	hidden := slices.Contains(secret, t.By)
@@ -445,6 +452,16 @@ func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 			c.clear[s.Key] = s.Entries
 		}
 	}
+	c.byHash = sync.OnceValue(func() map[string][]Entry {
+		if len(c.clear) > maxByHash || !hidden {
+			return nil
+		}
+		hashes := make(map[string][]Entry, len(c.clear))
+		for value, entries := range c.clear {
+			hashes[string(h.append(nil, c.by, value))] = entries
+		}
+		return hashes
+	})
 	return c
 }
 
@@ -638,13 +655,19 @@ func (s *Set) KeyEntries(rule, key string) (d Descriptor, hashed []Entry) {
 
 // Client returns the entries that the table of subjects has for the client whose requests the named
 // rule counts under the key, or nil if the table does not know the client or the key does not tell.
+// Clients whose keys are secrets are known in tables of up to a hundred thousand.
 func (s *Set) Client(rule, key string) []Entry {
 	if s.subjects == nil {
 		return nil
 	}
-	entries, known := s.subjects.row(s.KeyEntries(rule, key))
-	if !known {
-		return nil
+	d, hashed := s.KeyEntries(rule, key)
+	if entries, known := s.subjects.row(d, hashed); known {
+		return entries
 	}
-	return entries
+	for _, e := range hashed {
+		if e.Name == s.subjects.by {
+			return s.subjects.byHash()[e.Value]
+		}
+	}
+	return nil
 }

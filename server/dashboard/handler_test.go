@@ -331,7 +331,7 @@ func TestStream(t *testing.T) {
 	from := bufio.NewReader(response.Body)
 	name, data := event(t, from)
 	var tick Tick
-	if err := json.Unmarshal([]byte(data), &tick); err != nil || name != "tick" || tick.Version != 3 || len(tick.Minutes) != 2 || tick.Store != "ok" {
+	if err := json.Unmarshal([]byte(data), &tick); err != nil || name != "tick" || tick.Version != 3 || len(tick.Minutes) != 2 || tick.Instances[0].Store != "ok" {
 		t.Fatalf("%s %s %v", name, data, err)
 	}
 	for i := range 80 {

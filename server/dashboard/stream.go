@@ -132,9 +132,9 @@ type Tick struct {
 	// Version is the version of the policy in force.
 	Version   int64                 `json:"version"`
 	Instances []insightapi.Instance `json:"instances"`
-	// Store is the state of the store as this instance sees it. Reload is why the last reload of the
-	// policy failed, or "".
-	Store  string `json:"store"`
+	// Slow is how long one call in a hundred to the store takes, if it is slow, or "". Reload is why the
+	// last reload of the policy failed, or "".
+	Slow   string `json:"slow,omitempty"`
 	Reload string `json:"reload,omitempty"`
 	// Left counts what the recorders have left out.
 	Left insight.Left `json:"left_out"`
@@ -145,7 +145,7 @@ func (s *stream) sample(ctx context.Context, after string) (sample, string) {
 	defer cancel()
 	var out sample
 	now := s.api.Now(ctx, 10*time.Minute, 1)
-	t := Tick{Now: now.Now, Instances: now.Instances, Left: now.Left, Store: s.api.StoreState(), Reload: s.api.ReloadFailed()}
+	t := Tick{Now: now.Now, Instances: now.Instances, Left: now.Left, Slow: s.api.Slow(), Reload: s.api.ReloadFailed()}
 	t.Minutes = now.Minutes[max(len(now.Minutes)-2, 0):]
 	if len(now.Instances) > 0 {
 		t.Version = now.Instances[0].Version

@@ -370,8 +370,8 @@ func (h *Handler) Now(ctx context.Context, of time.Duration, limit int) Now {
 	return now
 }
 
-// StoreState returns the state of the store as this instance sees it; see [Store].
-func (h *Handler) StoreState() string {
+// storeState returns the state of the store as this instance sees it; see [Store].
+func (h *Handler) storeState() string {
 	if o := h.outage(); o != nil {
 		return o.State
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,7 +40,11 @@ func newNode(t *testing.T, name string, peers ...string) *node {
 	set, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("login", headgate.Sliding(3, time.Minute), headgate.Per(100, time.Hour)), Per: []policy.Part{{Entry: "user"}}},
 		{Name: "api", Per: []policy.Part{{Entry: "user"}}, Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "pro", Limits: pro}}, Other: free}},
-	})
+		{Limits: headgate.MustRule("keys", headgate.Sliding(2, time.Minute)), Per: []policy.Part{{Entry: "api_key"}}},
+		{Limits: headgate.MustRule("hosts", headgate.Sliding(1, time.Minute)), Per: []policy.Part{{Entry: policy.AddressEntry}}},
+	}, policy.SubjectTable(policy.Subjects{Table: []policy.Subject{
+		{Key: "key-of-acme", Entries: []policy.Entry{{Name: "tenant", Value: "acme"}}}, {Key: "key-of-others", Entries: []policy.Entry{{Name: "tenant", Value: "others"}}},
+	}}), policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Network(policy.AddressEntry, netip.MustParsePrefix("198.51.100.0/24"))}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,5 +395,67 @@ func TestRedirect(t *testing.T) {
 	n.ask(t, "GET", "now", "", &now)
 	if len(now.Instances) != 2 || now.Instances[1].OK || now.Instances[1].Error != "it answers with status 307" || asked.Load() != 0 {
 		t.Errorf("instances: %+v, asked elsewhere %d times", now.Instances, asked.Load())
+	}
+}
+
+// TestFind: a client is found by address, part, secret and subject, on all instances; without any, those
+// are answered that are limited most.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	second := newNode(t, "second")
+	first := newNode(t, "first", second.URL)
+	hash := first.set.Hash("api_key", "key-of-acme")
+	first.take(t, "login", "alice", 5)
+	second.take(t, "login", "alice", 4)
+	first.take(t, "keys", hash, 4)
+	second.take(t, "hosts", "203.0.113.9", 1)
+	second.take(t, "hosts", "203.0.113.90", 2)
+	for _, test := range []struct{ q, want string }{
+		{"", "login/alice 3 denied; keys/" + hash + " 2 denied (tenant acme); hosts/203.0.113.90 1 denied"},
+		{"ALI", "login/alice 3 denied"},
+		{"key-of-acme", "keys/" + hash + " 2 denied (tenant acme)"},
+		{hash, "keys/" + hash + " 2 denied (tenant acme)"},
+		{"acme", "keys/" + hash + " 2 denied (tenant acme)"},
+		{"203.0.113.9", "hosts/203.0.113.9 0 denied"},
+		{"::ffff:203.0.113.9", "hosts/203.0.113.9 0 denied"},
+		{"192.0.2.1", "hosts/192.0.2.1 0 denied, unseen"},
+		{"key-of-others", "keys/" + first.set.Hash("api_key", "key-of-others") + " 0 denied (tenant others), unseen"},
+		{"nobody", ""},
+	} {
+		var found insightapi.Found
+		if status := first.ask(t, "POST", "find?limit=9", fmt.Sprintf(`{"q":%q}`, test.q), &found); status != http.StatusOK {
+			t.Fatalf("%q: status %d", test.q, status)
+		}
+		var texts []string
+		for _, c := range found.Clients {
+			text := fmt.Sprintf("%s/%s %d denied", c.Rule, c.Key.Raw, c.Denied)
+			if c.Known != "" {
+				text += " (" + c.Known + ")"
+			}
+			if c.Unseen {
+				text += ", unseen"
+			}
+			texts = append(texts, text)
+		}
+		if got := strings.Join(texts, "; "); got != test.want {
+			t.Errorf("%q finds %q, want %q", test.q, got, test.want)
+		}
+	}
+	var found insightapi.Found
+	first.ask(t, "POST", "find", `{"q":"198.51.100.7"}`, &found)
+	if len(found.Lists) != 1 || found.Lists[0] != "deny list: scanners" {
+		t.Errorf("lists: %q", found.Lists)
+	}
+	var key insightapi.KeyReport
+	first.ask(t, "GET", "key?rule=login&key="+insight.Name{Raw: "alice"}.ID(), "", &key)
+	if len(key.Counts) != 1 || key.Counts[0].Denied.Count != 3 || key.Counts[0].Asked[len(key.Counts[0].Asked)-1]+key.Counts[0].Asked[len(key.Counts[0].Asked)-2] != 9 {
+		t.Errorf("the counts of all instances: %+v", key.Counts)
+	}
+	if len(key.Answers) != 7 || key.Answers[1].Text != "login, by its limit 3 per 1m." || !strings.Contains(key.Answers[5].Text, "9 per 1m instead of 3 per 1m: it asked for 9 units in 2 minutes") {
+		t.Errorf("answers: %+v", key.Answers)
+	}
+	var marks insightapi.Marks
+	if first.ask(t, "GET", "marks", "", &marks); len(marks.Marks) != 2 || marks.Marks[1].Kind != "start" {
+		t.Errorf("marks: %+v", marks)
 	}
 }

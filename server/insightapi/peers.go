@@ -59,7 +59,7 @@ const (
 
 func (h *Handler) self() Instance {
 	p := h.o.Policy()
-	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, Store: h.StoreState(), OK: true}
+	return Instance{Name: h.o.Name, Node: h.o.Recorder.Node(), Version: p.Version, Hash: p.Hash, Store: h.storeState(), OK: true}
 }
 
 // whole returns the answer: only the part of this instance if another one asks, and otherwise the

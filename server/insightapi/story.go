@@ -139,9 +139,30 @@ type story struct {
 	marks   []Mark
 	denied  insight.Top // of the rule
 	now     int64       // seconds since 1970
+	slow    string      // see [Handler.Slow]
 	counts  insight.KeyCounts
 	unknown bool   // what the key has used is not known
 	full    *State // the limit for which nothing passes, or nil
+}
+
+// slowFrom is how long one call in a hundred to the store takes when it is slow, and slowCalls how many
+// calls are enough to tell.
+const (
+	slowFrom  = 50 * time.Millisecond
+	slowCalls = 100
+)
+
+// Slow returns how long one call in a hundred to the store took or longer in the last minute or two, or
+// "" if that is not slow.
+func (h *Handler) Slow() string {
+	if h.o.Store == nil {
+		return ""
+	}
+	s := h.o.Store(insight.Last(2 * time.Minute))
+	if p99 := time.Duration(s.Range.P99) * time.Microsecond; p99 >= slowFrom && s.Range.Calls >= slowCalls {
+		return p99.Round(time.Millisecond).String()
+	}
+	return ""
 }
 
 // lately is within which time something is going on still, in seconds.
@@ -167,7 +188,7 @@ func (s *story) answers() []Answer {
 		{"rule", s.which()},
 		{"why", s.why()},
 		{"since", s.since()},
-		{"us", s.us()},
+		{"us", s.us() + s.delays()},
 		{"needs", s.needs()},
 		{"changed", s.changed()},
 	}
@@ -248,6 +269,13 @@ func (s *story) since() string {
 		return "Denied since " + at(c.Denied.Since) + ", and last at " + at(c.Denied.Last) + "."
 	}
 	return "It was not denied in the time that is known."
+}
+
+func (s *story) delays() string {
+	if s.slow == "" {
+		return ""
+	}
+	return " The store is slow, which delays clients and denies none: one call in a hundred takes " + s.slow + " or longer."
 }
 
 func (s *story) us() string {

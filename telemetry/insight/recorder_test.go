@@ -194,7 +194,7 @@ func TestRangesAreBounds(t *testing.T) {
 		c.add(time.Minute)
 	}
 	for _, of := range []time.Duration{time.Minute, 15 * time.Minute, time.Hour, insight.Kept} {
-		report, _ := r.Rule("r", of)
+		report, _ := r.Rule("r", insight.Last(of))
 		truth := make(map[string]int64)
 		var total int64
 		for _, u := range all {

@@ -371,13 +371,15 @@ func (f *ruleFigures) steps() (list []*stepFigures) {
 
 // between returns the steps that have a minute from first to last, and the minute in which they begin.
 func between(steps []*stepFigures, first, last int64) (in []*stepFigures, begin int64) {
-	begin = first
 	for _, s := range steps {
 		if s.begin+stepMinutes > first && s.begin <= last {
-			in, begin = append(in, s), min(begin, s.begin)
+			in = append(in, s)
 		}
 	}
-	return in, begin
+	if len(in) == 0 {
+		return nil, first
+	}
+	return in, in[0].begin
 }
 
 func (f *ruleFigures) sumStep(to *Rule, s *stepFigures) {

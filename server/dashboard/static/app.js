@@ -1,5 +1,5 @@
 // The frame of all pages: which one to show, who is signed in, how the server does.
-import { h, swap, send, SignedOut, clock, num, percent, plural, link } from "/lib.js";
+import { h, swap, send, SignedOut, all, clock, num, percent, plural, link } from "/lib.js";
 import * as now from "/now.js";
 import * as rule from "/rule.js";
 import * as clients from "/clients.js";
@@ -17,7 +17,9 @@ const lab = { title: "Lab", show: async (page) => {
 } };
 const pages = { "/": now, "/rule": rule, "/clients": clients, "/key": key, "/denials": denials, "/store": store, "/policy": policy, "/flow": flow, "/lab": lab, "/audit": audit };
 const main = document.getElementById("main"), nav = document.getElementById("nav"), status = document.getElementById("status"), words = document.getElementById("status-text"), facts = document.getElementById("facts");
-let page, stream, last, needed = false;
+// No news for so long means that the server is gone. Every page says so.
+const OLD = 6000, gone = h("p", { class: "note bad", role: "alert", hidden: true });
+let page, stream, last, heard = Date.now(), needed = false;
 
 // Page is what a page gets: where to draw, what is asked of it, and what lasts until it is left.
 class Page {
@@ -40,18 +42,28 @@ class Page {
     try { await f(); this.error?.remove(); this.error = null; } catch (e) {
       if (this.signal.aborted) return;
       if (e instanceof SignedOut) return showLogin();
+      if (e.name === "TimeoutError" || e instanceof TypeError) { heard = Math.min(heard, Date.now() - OLD); return tell(); }
       this.error?.remove();
-      this.error = h("p", { class: "note bad", role: "alert" }, e.name === "TimeoutError" || e instanceof TypeError ? "The server does not answer. What is shown is old." : e.message);
+      this.error = h("p", { class: "note bad", role: "alert" }, e.message);
       main.prepend(this.error);
     }
+  }
+  // open shows another page, which gets what does not belong into its address.
+  open(path, state) { history.pushState(state, "", path); show(true); }
+  // zoom shows the minutes between two times on the whole page.
+  zoom(from, to) {
+    const u = new URL(location), until = Math.ceil(to / 60) * 60;
+    u.searchParams.set("until", until);
+    u.searchParams.set("range", Math.max(1, Math.round((until - from) / 60)) + "m");
+    history.pushState(history.state, "", u); show();
   }
   end() { this.over.abort(); for (const f of this.ends) f(); }
 }
 
 function showNav() {
   nav.replaceChildren(...Object.entries(pages).filter(([path]) => path !== "/key").map(([path, p]) => {
-    const carried = new URLSearchParams(location.search).get("rule");
-    return link(path, path === "/rule" || path === "/clients" ? { rule: carried } : {}, { "aria-current": path === location.pathname ? "page" : undefined }, p.title);
+    const { rule, range, until } = Object.fromEntries(page.params);
+    return link(path, { rule: path === "/rule" ? rule : "", range, until }, { "aria-current": path === location.pathname ? "page" : undefined }, p.title);
   }));
   // On a phone the row of pages is wider than the screen.
   const here = nav.querySelector("[aria-current]");
@@ -65,7 +77,7 @@ async function show(focus) {
   document.title = kind.title + " · Headgate";
   document.body.classList.remove("signedout");
   showNav();
-  main.replaceChildren(page.root);
+  main.replaceChildren(gone, page.root);
   if (focus) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
   const mine = page;
   await mine.guard(() => kind.show(mine));
@@ -82,34 +94,40 @@ function connect() {
   hush();
   stream = new EventSource("/api/stream" + (denials ? "?denials=true" : ""));
   stream.denials = denials;
-  stream.addEventListener("tick", (e) => { last = JSON.parse(e.data); last.heard = Date.now(); tell(); page?.tell("tick", last); });
+  stream.addEventListener("tick", (e) => { last = JSON.parse(e.data); heard = Date.now(); tell(); page?.tell("tick", last); });
   for (const event of ["denial", "lost"]) stream.addEventListener(event, (e) => page?.tell(event, JSON.parse(e.data)));
 }
 function hush() { stream?.close(); stream = null; }
 
 // tell says in words how it is.
-let said = "";
+let told = "";
 function tell() {
-  if (!last) return;
-  const old = Date.now() - last.heard > 6000, away = last.instances.filter((i) => !i.ok), full = last.minutes[0] || { allowed: 0, denied: 0 }, all = full.allowed + full.denied;
-  const versions = new Set(last.instances.filter((i) => i.ok).map((i) => i.hash));
+  const old = Date.now() - heard >= OLD && page && !document.hidden;
+  gone.hidden = !old;
+  if (old) gone.textContent = "The server does not answer" + (last ? " since " + clock(last.now) : "") + ". What is shown is old.";
+  if (!last && !old) return;
+  const away = last?.instances.filter((i) => !i.ok) || [], shut = last?.instances.filter((i) => i.store && i.store !== "ok") || [], full = last?.minutes[0] || { allowed: 0, denied: 0 }, sum = all(full), some = (list) => (list.length < last.instances.length ? " " + list.map((i) => i.name).join(", ") : "");
+  const versions = new Set(last?.instances.filter((i) => i.ok).map((i) => i.hash)), of = (state) => shut.filter((i) => i.store === state);
   let kind = "good", text = "All is well";
-  if (old) [kind, text] = ["warn", "No news from the server"];
-  else if (last.store === "open") [kind, text] = ["bad", "The store does not answer"];
-  else if (last.store === "half_open") [kind, text] = ["warn", "The store is coming back"];
-  else if (last.store === "learning") [kind, text] = ["warn", "The store has lost its data"];
+  if (old) [kind, text] = ["bad", "The server does not answer"];
+  else if (of("open").length) [kind, text] = ["bad", "The store does not answer" + some(of("open"))];
+  else if (full.failed) [kind, text] = ["bad", percent(full.failed, sum) + " got no answer in the last minute"];
+  else if (of("half_open").length) [kind, text] = ["warn", "The store is coming back"];
+  else if (of("learning").length) [kind, text] = ["warn", "The store has lost its data"];
+  else if (last.slow) [kind, text] = ["warn", "The store is slow: p99 is " + last.slow];
   else if (away.length) [kind, text] = ["warn", plural(away.length, "instance") + (away.length === 1 ? " does" : " do") + " not answer"];
   else if (last.reload) [kind, text] = ["warn", "The last reload has failed"];
   else if (versions.size > 1) [kind, text] = ["warn", "Instances have different policies"];
-  else if (all >= 20 && full.denied / all >= 0.1) [kind, text] = ["warn", percent(full.denied, all) + " of requests denied"];
+  else if (sum >= 20 && full.denied / sum >= 0.1) [kind, text] = ["warn", percent(full.denied, sum) + " denied in the last minute"];
+  else if (!sum && !all(last.minutes.at(-1))) [kind, text] = ["idle", "No requests"];
   status.className = "status " + kind;
-  if (said !== text) words.textContent = said = text;
-  swap(facts, h("span", { class: "opt" }, "Instances ", h("b", null, num(last.instances.length - away.length) + (away.length ? " of " + num(last.instances.length) : ""))), h("span", null, "Policy ", h("b", null, "version " + num(last.version))), h("span", null, "As of ", h("b", null, clock(last.now))));
+  if (told !== text) words.textContent = told = text;
+  if (last) swap(facts, h("span", { class: "opt" }, "Instances ", h("b", null, num(last.instances.length - away.length) + (away.length ? " of " + num(last.instances.length) : ""))), h("span", null, "Policy ", h("b", null, "version " + num(last.version))), h("span", null, "As of ", h("b", null, clock(last.now))));
 }
 setInterval(tell, 2000);
 
 function showLogin() {
-  page?.end(); page = null; hush(); last = null;
+  page?.end(); page = null; hush(); last = null; tell();
   document.body.classList.add("signedout");
   document.title = "Sign in · Headgate";
   const field = h("input", { type: "password", name: "token", autocomplete: "current-password", required: true, id: "token" });
@@ -144,7 +162,7 @@ document.addEventListener("click", (e) => {
   show(!same);
 });
 addEventListener("popstate", () => page && show(true));
-document.addEventListener("visibilitychange", () => page && connect());
+document.addEventListener("visibilitychange", () => { heard = Date.now(); if (page) connect(); });
 document.getElementById("leave").addEventListener("click", async () => { await send("DELETE", "/session").catch(() => {}); document.getElementById("leave").hidden = true; showLogin(); });
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const redraw = () => page?.draws.forEach((f) => f());

@@ -1,8 +1,20 @@
-// The busiest keys of a rule, minute by minute.
-import { h, swap, ask, card, table, color, clock, num, keyLink, link, ranges, rangeMinutes, missing, twin } from "/lib.js";
-import { pick } from "/rule.js";
+// Clients of all rules: those that are limited most, or one that is looked for. Of one rule: the
+// busiest keys, minute by minute.
+import { h, swap, ask, send, head, card, table, color, clock, num, keyLink, link, ranges, rangeOf, spanText, missing, twin, finder, clientsTable } from "/lib.js";
 export const title = "Clients";
 const ROW = 24;
+
+async function overall(page) {
+  const q = history.state?.q || "", range = rangeOf(page), note = h("div"), list = h("div"), lists = h("div");
+  const top = head("Clients", q ? "What is known of the client, by rule." : "Those that are limited most, of all rules.", finder(page, q), ranges(page));
+  swap(page.root, top, note, h("div", { class: "grid" }, card("", q ? "Found" : "Limited most", q ? "in the last two hours" : spanText(page, 0), lists, list)));
+  await page.every(5000, async () => {
+    const found = await send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 200 }), { q });
+    swap(note, missing(found.instances));
+    swap(lists, found.lists.map((l) => h("p", { class: "note" }, "It is on the " + l + ".")));
+    swap(list, clientsTable(found.clients, q ? "No rule has counted such a client lately, and none would count it by this alone." : "Nobody is limited in this time."), found.more && h("p", { class: "soft small" }, "There are more."));
+  });
+}
 
 // trim leaves out minutes before anything was counted, but for the last ten.
 function trim(heat) {
@@ -14,16 +26,15 @@ function trim(heat) {
 }
 
 export async function show(page) {
-  const rule = page.params.get("rule"), range = page.params.get("range") || "1h0m0s";
-  if (!rule) return pick(page, "The clients of which rule?", "/clients");
-  if (!page.params.get("range")) page.params.set("range", range);
+  const rule = page.params.get("rule"), range = rangeOf(page);
+  if (!rule) return overall(page);
   const note = h("div"), names = h("div", { class: "names" }), read = h("p", { class: "read", "aria-live": "polite" }), axis = h("div", { class: "axis" });
   const canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Heat map: keys by minutes. Arrow keys move, Enter opens the key." });
   const filter = h("select", { "aria-label": "Tier" }, h("option", { value: "" }, "All tiers"));
   const rows = twin("As a table");
   let heat, shown = [], at = [0, 0], focused = false;
-  swap(page.root, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, link("/rule", { rule, range }, null, h("bdi", null, rule))), h("h1", null, "Clients"), h("p", { class: "lead" }, "The keys that had most to do, minute by minute.")), filter, ranges(page)), note,
-    h("div", { class: "grid" }, card("", "Keys by minutes", null, h("div", { class: "legend" }, h("span", null, h("i", { vars: { "--f": "var(--heat-1)" } }), "only admitted"), h("span", null, h("i", { vars: { "--f": "var(--heat-2)" } }), "denied, too"), h("span", null, "the fuller the colour, the more requests")),
+  swap(page.root, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, link("/rule", { rule, ...range }, null, h("bdi", null, rule))), h("h1", null, "Clients"), h("p", { class: "lead" }, "The keys that had most to do, minute by minute.")), filter, ranges(page)), note,
+    h("div", { class: "grid" }, card("", "Keys by minutes", null, h("div", { class: "legend" }, h("span", null, h("i", { vars: { "--f": "var(--heat-1)" } }), "only admitted"), h("span", null, h("i", { vars: { "--f": "var(--heat-2)" } }), "denied, too"), h("span", null, "the fuller the colour, the more units")),
       h("div", { class: "heat" }, names, canvas, axis, read), rows)));
 
   const draw = () => {
@@ -47,7 +58,7 @@ export async function show(page) {
   const say = () => {
     const row = shown[at[1]];
     if (!row) return;
-    swap(read, h("bdi", { class: "key" }, row.key.text || "(one counter for all)"), " at " + clock((heat.begin + at[0] * 60) * 1000, false) + ": ", h("b", null, num(row.use[at[0]])), " units, ", h("b", { class: row.denied[at[0]] ? "bad" : "" }, num(row.denied[at[0]])), " denials");
+    swap(read, h("bdi", { class: "key" }, row.key.text || "(one counter for all)"), " at " + clock((heat.begin + at[0] * 60) * 1000, false) + ": ", h("b", null, num(row.use[at[0]])), " units admitted, ", h("b", { class: row.denied[at[0]] ? "bad" : "" }, num(row.denied[at[0]])), " denied");
   };
   const move = (x, y) => { const n = heat?.rows[0]?.use.length || 1; at = [Math.max(0, Math.min(n - 1, x)), Math.max(0, Math.min(shown.length - 1, y))]; focused = true; say(); draw(); };
   const open = () => names.querySelectorAll("a")[at[1]]?.click();
@@ -71,15 +82,15 @@ export async function show(page) {
     const n = heat.rows[0]?.use.length || 0;
     swap(axis, n > 0 && [0, 0.5, 1].map((p) => h("span", null, clock((heat.begin + Math.round(p * (n - 1)) * 60) * 1000, false))));
     const sum = (list) => list.reduce((a, b) => a + b, 0);
-    swap(rows.inner, table("Keys", [["Key"], ["Tier"], ["Units", "n"], ["Denials", "n"], ["Busiest minute", "n"]], shown.map((r) => {
+    swap(rows.inner, table("Keys", [["Key"], ["Tier"], ["Units admitted", "n"], ["Units denied", "n"], ["Busiest minute", "n"]], shown.map((r) => {
       const both = r.use.map((u, i) => u + r.denied[i]), most = Math.max(...both);
-      return [keyLink(rule, r.key, r.tier, "row"), h("bdi", null, r.tier === "*" ? "others" : r.tier || ""), num(sum(r.use)), num(sum(r.denied)), num(most) + " at " + clock((heat.begin + both.indexOf(most) * 60) * 1000, false)];
+      return [[keyLink(rule, r.key, r.tier, "row"), r.known && h("div", { class: "soft small" }, h("bdi", null, r.known))], h("bdi", null, r.tier === "*" ? "others" : r.tier || ""), num(sum(r.use)), num(sum(r.denied)), num(most) + " at " + clock((heat.begin + both.indexOf(most) * 60) * 1000, false)];
     })));
     draw();
   };
   filter.addEventListener("change", fill);
   await page.every(10000, async () => {
-    heat = await ask("clients", { rule, range, limit: 30 }, page.signal);
+    heat = await ask("clients", { rule, ...range, limit: 30 }, page.signal);
     swap(note, missing(heat.instances));
     trim(heat);
     fill();

@@ -3,11 +3,11 @@ import { h, swap, ask, head, card, table, num, clock, duration, keyLink, ruleLin
 export const title = "Denials";
 const MOST = 100;
 
-export function denialHeads(rule) { return [["Time"], rule && ["Rule"], rule && ["Key"], ["Limit"], ["Left", "n"], ["Fits in", "n"], ["Times", "n"], ["Through"], ["Policy", "n"]].filter(Boolean); }
+export function denialHeads(rule) { return [["Time"], rule && ["Rule"], rule && ["Key"], ["Limit"], ["Left", "n"], ["Fits in", "n"], ["Times", "n"], ["Through", "wide-only"], ["Policy", "n wide-only"]].filter(Boolean); }
 export function denialRows(list, rule) {
   return list.map((d) => {
     const row = [h("time", { datetime: new Date(d.at).toISOString(), class: "key" }, clock(d.at)), rule && ruleLink(d.rule), rule && keyLink(d.rule, d.key, d.tier, "d" + d.node + d.seq),
-      [h("span", { class: "key" }, d.limit), d.shadow && [" ", chip("shadow", "shade")]], num(d.remaining) + " of " + num(d.capacity) + (d.cost > 1 ? ", asked " + num(d.cost) : ""), duration(d.retry_after_ms), num(d.times), (d.door || "library") + (d.source === "store" ? "" : ", " + d.source.replaceAll("_", " ")), d.version ? num(d.version) : "–"].filter((c) => c !== false);
+      [h("span", { class: "key" }, d.limit), d.shadow && [" ", chip("shadow", "shade")]], num(d.remaining) + " of " + num(d.capacity) + (d.cost > 1 ? ", asked " + num(d.cost) : ""), duration(d.retry_after_ms), num(d.times), (d.door || "library") + (d.source === "store" ? "" : d.source === "local" ? ", by this server's share" : ", " + d.source.replaceAll("_", " ")), d.version ? num(d.version) : "–"].filter((c) => c !== false);
     row.fresh = d.fresh;
     return row;
   });

@@ -76,7 +76,7 @@ export function link(path, params, props, ...children) {
   const query = new URLSearchParams(Object.entries(params || {}).filter(([, v]) => v)).toString();
   return h("a", { href: path + (query ? "?" + query : ""), "data-link": true, ...props }, ...children);
 }
-export function ruleLink(rule, range) { return link("/rule", { rule, range }, { "data-f": "rule:" + rule }, h("bdi", null, rule)); }
+export function ruleLink(rule, range) { return link("/rule", { rule, ...range }, { "data-f": "rule:" + rule }, h("bdi", null, rule)); }
 export function keyLink(rule, key, tier, f = "") {
   return link("/key", { rule, key: key.id, tier }, { class: "key", "data-f": f + key.id, title: key.cut ? "The beginning of a longer key" : undefined }, h("bdi", null, key.text || "(one counter for all)"));
 }
@@ -85,13 +85,22 @@ export function meter(part, color, wide) {
 }
 export function chip(text, kind) { return h("span", { class: "chip " + (kind || "") }, text); }
 
-// table makes a table: heads are [text, class], rows are lists of cells.
+// table makes a table: heads are [text, class], rows are lists of cells. A long one has pages, and
+// stays on its page when it is made anew.
+const ROWS = 25, turned = new Map();
 export function table(caption, heads, rows, empty) {
   if (!rows.length) return h("p", { class: "empty" }, empty || "Nothing yet.");
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", null, h("caption", { class: "hidden" }, caption),
-      h("thead", null, h("tr", null, heads.map(([text, kind]) => h("th", { scope: "col", class: kind }, text)))),
-      h("tbody", null, rows.map((row) => h("tr", { class: row.fresh ? "fresh" : undefined }, row.map((cell, i) => h("td", { class: heads[i][1] }, cell)))))));
+  const name = location.pathname + caption, box = h("div"), pages = Math.ceil(rows.length / ROWS);
+  const draw = () => {
+    const at = Math.min(turned.get(name) || 0, pages - 1), turn = (by, text) => h("button", { type: "button", "data-f": text + caption, disabled: at + by < 0 || at + by >= pages, onclick: () => { turned.set(name, at + by); draw(); } }, text);
+    swap(box, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      h("table", null, h("caption", { class: "hidden" }, caption),
+        h("thead", null, h("tr", null, heads.map(([text, kind]) => h("th", { scope: "col", class: kind }, text)))),
+        h("tbody", null, rows.slice(at * ROWS, (at + 1) * ROWS).map((row) => h("tr", { class: row.fresh ? "fresh" : undefined }, row.map((cell, i) => h("td", { class: heads[i][1] }, cell))))))),
+    pages > 1 && h("div", { class: "row pager" }, turn(-1, "Back"), h("span", { class: "soft small" }, num(at * ROWS + 1) + "–" + num(Math.min(rows.length, (at + 1) * ROWS)) + " of " + num(rows.length)), turn(1, "Next")));
+  };
+  draw();
+  return box;
 }
 
 // confirmation has people write the name of the rule before anything happens that cannot be
@@ -128,24 +137,58 @@ export function spark(values) {
 
 export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// plot draws lines over time. It follows its width and the theme until the page is left.
+// outcomes are the curves of requests and checks. Those that are optional are drawn where there are
+// any.
+export const outcomes = [
+  { label: "Admitted", color: "--good-fill", of: (m) => m.allowed }, { label: "Denied", color: "--bad-fill", fill: true, of: (m) => m.denied + (m.listed || 0) },
+  { label: "No answer", color: "--ink", of: (m) => m.failed || 0, optional: true }, { label: "Without the store", color: "--warn", dash: [6, 3], of: away, optional: true },
+  { label: "In shadow", color: "--shade-fill", dash: [4, 4], of: (m) => m.shadow, optional: true }];
+// away counts what was decided without the store; all counts every outcome.
+export function away(c) { return (c.open || 0) + (c.local || 0); }
+export const all = (c) => c.allowed + c.denied + (c.uncharged || 0) + (c.failed || 0) + (c.listed || 0);
+// columns are heads and cells of outcomes for a table of things that have counts.
+const cells = [["Denied", "bad", (c) => c.denied], ["No answer", "bad", (c) => c.failed || 0, true], ["Without the store", "warn", away, true], ["In shadow", "shade", (c) => c.shadow, true], ["Admitted", "", (c) => c.allowed]];
+export function columns(list) {
+  const shown = cells.filter(([, , of, optional]) => !optional || list.some((c) => of(c)));
+  return { heads: shown.map(([text]) => [text, "n"]), cells: (c) => shown.map(([, kind, of]) => h("span", { class: of(c) ? kind : "soft" }, num(of(c)))) };
+}
+
+// plot draws lines over time, with marks. It follows its width and the theme until the page is left.
+// Who drags over it chooses the time that the whole page shows.
 export function plot(page, label, series, options = {}) {
   const box = h("div", { class: "plot", role: "img", "aria-label": label });
-  let chart, data;
+  let chart, data, marks = [], drawn;
+  const used = () => series.map((s, i) => !s.optional || data[i + 1].some((v) => v));
+  const paint = (u) => {
+    const g = u.ctx, { top, height, left, width } = u.bbox, x = (ms) => Math.max(left, Math.min(left + width, u.valToPos(ms / 1000, "x", true)));
+    g.save();
+    for (const m of marks.filter((m) => (m.until || m.at) / 1000 >= u.scales.x.min && m.at / 1000 <= u.scales.x.max)) {
+      g.fillStyle = g.strokeStyle = color({ outage: "--bad", policy: "--accent", reload: "--warn" }[m.kind] || "--soft");
+      g.lineWidth = devicePixelRatio; g.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+      if (m.kind === "outage") { g.globalAlpha = 0.12; g.fillRect(x(m.at), top, Math.max(2, x(m.until || Date.now()) - x(m.at)), height); g.globalAlpha = 1; }
+      g.beginPath(); g.moveTo(x(m.at), top); g.lineTo(x(m.at), top + height); g.stroke();
+    }
+    g.restore();
+  };
   const draw = () => {
     chart?.destroy();
-    if (!data || !box.clientWidth) return;
+    chart = null;
+    if (!data?.[0].length || !box.clientWidth) return;
+    const on = (drawn = used()), shown = series.filter((s, i) => on[i]);
     const grid = { stroke: color("--line"), width: 1 }, axis = { stroke: color("--soft"), grid, ticks: { show: false }, font: "12px " + color("--sans") };
     chart = new uPlot({
       width: box.clientWidth, height: options.height || 210, padding: [8, 18, 0, 0],
-      cursor: { y: false, points: { size: 6 } }, scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.08, options.least || 1)] } },
+      cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } }, scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.08, options.least || 1)] } },
       axes: [{ ...axis, size: 34, values: (u, at) => at.map((t) => clock(t * 1000, false)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || num) }],
-      series: [{ label: "Minute", value: (u, t) => (t ? clock(t * 1000, false) : "–") }, ...series.map((s) => ({
-        label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + "26" : undefined, points: { show: false }, dash: s.dash,
+      series: [{ label: "Minute", value: (u, t) => (t ? clock(t * 1000, false) : "–") }, ...shown.map((s) => ({
+        label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + "26" : undefined, points: { show: (u, i) => u.data[i].filter((v) => v !== null).length < 3 }, dash: s.dash,
         value: (u, v) => (v === null || v === undefined ? "–" : (options.value || num)(v)),
       }))],
-      hooks: { setCursor: [(u) => u.cursor.idx == null && idle(u)] },
-    }, data, box);
+      hooks: {
+        setCursor: [(u) => u.cursor.idx == null && idle(u)], draw: [paint],
+        setSelect: [(u) => u.select.width > 8 && page.zoom(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))],
+      },
+    }, data.filter((_, i) => !i || on[i - 1]), box);
     idle(chart);
   };
   // Without a pointer the legend says what the last minute had.
@@ -154,30 +197,70 @@ export function plot(page, label, series, options = {}) {
   observer.observe(box);
   page.leave(() => { observer.disconnect(); chart?.destroy(); });
   page.themed(draw);
-  box.show = (next) => { const first = !data; data = next; if (first || !chart) draw(); else { chart.setData(data); if (chart.cursor.idx == null) idle(chart); } };
+  box.show = (next, happened = []) => {
+    data = next; marks = happened;
+    if (!chart || used().some((on, i) => on !== drawn[i])) return draw();
+    chart.setData(data.filter((_, i) => !i || drawn[i - 1]));
+    if (chart.cursor.idx == null) idle(chart);
+  };
   return box;
 }
 
-// lines are the minutes that are over, from the start of the server on, as a plot has them.
-export function lines(minutes, since) {
-  const over = minutes.slice(0, -1), first = Math.min(over.length - 10, over.findIndex((m) => m.at >= since / 1000 - 60 || m.allowed + m.denied + m.shadow > 0)), from = over.slice(Math.max(0, first));
-  return [from.map((m) => m.at), from.map((m) => m.allowed), from.map((m) => m.denied), from.map((m) => m.shadow)];
+// lines are the minutes that the page shows, as a plot has them. Where the server was not there, there
+// is a gap, and not a zero.
+export function lines(page, minutes, since, curves = outcomes) {
+  const shown = within(page, minutes), known = (m) => m.at + 60 > since / 1000;
+  return [shown.map((m) => m.at), ...curves.map((c) => shown.map((m) => (known(m) ? c.of(m) : null)))];
+}
+// within are the minutes that the page shows, without the one that is running.
+export function within(page, minutes) {
+  const end = Number(page.params.get("until")) || minutes.at(-1)?.at || 0;
+  return minutes.filter((m) => m.at < end && m.at >= end - rangeMinutes(page) * 60);
 }
 
 // minutesTable is the twin of a plot of minutes.
-export function minutesTable(minutes, range) {
-  const last = minutes.slice(-Math.min(minutes.length, range || 120)).reverse().filter((m) => m.allowed + m.denied + m.shadow > 0).slice(0, 120);
-  return table("Minute by minute", [["Minute"], ["Admitted", "n"], ["Denied", "n"], ["In shadow", "n"]], last.map((m) => [clock(m.at * 1000, false), num(m.allowed), num(m.denied), num(m.shadow)]), "No traffic in this time.");
+export function minutesTable(page, minutes) {
+  const rows = within(page, minutes).reverse().filter((m) => all(m) + m.shadow > 0), c = columns(rows);
+  return table("Minute by minute", [["Minute"], ...c.heads], rows.map((m) => [clock(m.at * 1000, false), ...c.cells(m)]), "No traffic in this time.");
 }
+// happened lists marks in words: the twin of those on plots.
+export function happened(marks) {
+  const words = { outage: "Outage", policy: "Policy", reload: "Reload", start: "Start" };
+  return table("What happened", [["When"], ["What"], [""]], marks.toReversed().map((m) => [day(m.at), words[m.kind], m.text + (m.kind === "outage" ? (m.until ? ", for " + duration(m.until - m.at) : ", and does not answer yet") : "")]), "Nothing.");
+}
+// said is what the server says, with its times as the reader's clock has them.
+export function said(text) { return text.split(/\{t:(\d+)\}/).map((part, i) => (i % 2 ? clock(part * 1000, false) : part)); }
+// finder is a box in which one looks for a client. What is looked for may be a secret, which does not
+// belong into an address.
+export function finder(page, value = "") {
+  const field = h("input", { type: "search", value, maxlength: 1024, autocomplete: "off", spellcheck: "false", placeholder: "Address, key or subject", "aria-label": "Find a client by address, key or subject" });
+  return h("form", { class: "row", role: "search", onsubmit: (e) => { e.preventDefault(); page.open("/clients", { q: field.value.trim() }); } }, field, h("button", null, "Find"));
+}
+// clientsTable shows keys of any rule.
+export function clientsTable(list, empty, short) {
+  const away = list.some((c) => c.away), used = list.some((c) => c.used);
+  return table("Clients", [["Client"], ["Rule"], ["Denied", "n"], away && ["Without the store", "n"], used && ["Units", "n"], ["Since", "n"], !short && ["Last", "n wide-only"]].filter(Boolean), list.map((c) => [
+    [keyLink(c.rule, c.key, c.tier, "c" + c.rule), c.known && h("div", { class: "soft small" }, h("bdi", null, c.known))], ruleLink(c.rule), h("span", { class: c.denied ? "bad" : "soft", title: c.error ? "too high by " + num(c.error) + " at most" : undefined }, num(c.denied)),
+    away && h("span", { class: c.away ? "warn" : "soft" }, num(c.away || 0)), used && num(c.used || 0), c.unseen ? h("span", { class: "soft" }, "not seen") : minute(c.since), !short && minute(c.last)].filter((cell) => cell !== false)), empty);
+}
+export const minute = (seconds) => (seconds ? clock(seconds * 1000, false) : "–");
 export function twin(title, ...children) { const inner = h("div"); swap(inner, ...children); const d = h("details", null, h("summary", null, title), inner); d.inner = inner; return d; }
+// ranges choose the time that the whole page shows: the last minutes, or what was dragged over.
+export const DEFAULT = "30m";
+export const rangeOf = (page) => ({ range: page.params.get("range") || DEFAULT, until: page.params.get("until") });
+export const rangeMinutes = (page) => parseInt(rangeOf(page).range, 10);
 export function ranges(page) {
-  const now = page.params.get("range") || "10m0s";
-  return h("span", { class: "seg", role: "group", "aria-label": "How far to look back" }, [["10m0s", "10 min"], ["1h0m0s", "1 h"], ["2h0m0s", "2 h"]].map(([range, text]) => {
-    const params = Object.fromEntries(page.params); params.range = range;
-    return link(location.pathname, params, { "aria-current": now === range ? "true" : undefined, "data-f": "range" + range }, text);
-  }));
+  const { range: now, until } = rangeOf(page), params = Object.fromEntries(page.params);
+  return h("span", { class: "seg", role: "group", "aria-label": "How far to look back" }, [["10m", "10 min"], ["30m", "30 min"], ["60m", "1 h"], ["120m", "2 h"]].map(([range, text]) =>
+    link(location.pathname, { ...params, range, until: "" }, { "aria-current": now === range && !until ? "true" : undefined, "data-f": "range" + range }, text)),
+  until && h("a", { "aria-current": "true" }, clock(until * 1000 - rangeMinutes(page) * 60e3, false) + "–" + clock(until * 1000, false)));
 }
-export const rangeMinutes = (range) => ({ "1h0m0s": 60, "2h0m0s": 120 })[range] || 10;
+// spanText says which time the page shows.
+export function spanText(page, since) {
+  const { until } = rangeOf(page), n = rangeMinutes(page), from = (until ? until * 1000 : Date.now()) - n * 60e3;
+  if (since > from) return "since the start at " + clock(since, false);
+  return until ? "from " + clock(from, false) + " to " + clock(until * 1000, false) : "in the last " + (n < 60 ? n + " min" : n / 60 + " h");
+}
 export function head(title, lead, ...right) { return h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", null, title), lead && h("p", { class: "lead" }, lead)), ...right); }
 export function missing(instances) {
   const away = (instances || []).filter((i) => !i.ok);

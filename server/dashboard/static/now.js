@@ -1,50 +1,78 @@
-// How it is now, and which rules to look at first.
-import { h, swap, ask, head, card, lines, table, plot, spark, num, rate, percent, ruleLink, ranges, rangeMinutes, missing, minutesTable, twin } from "/lib.js";
+// How it is now, and which rules and clients to look at first.
+import { h, swap, ask, send, head, card, lines, table, plot, outcomes, columns, spark, num, rate, percent, all, away, ruleLink, ranges, rangeOf, rangeMinutes, spanText, missing, minutesTable, clientsTable, finder, happened, twin, clock } from "/lib.js";
 export const title = "Now";
 
+// The figures above the chart. Those that are optional are shown where there are any.
+const tiles = [
+  ["good", "admitted per second", (c) => c.allowed], ["bad", "denied per second", (c) => c.denied], ["bad", "no answer per second", (c) => c.failed || 0],
+  ["warn", "let in uncounted per second", (c) => c.open || 0, true], ["warn", "decided by shares per second", (c) => c.local || 0, true],
+  ["bad", "on the deny list per second", (c) => c.listed || 0, true], ["shade", "in shadow per second", (c) => c.shadow, true]];
+
 export async function show(page) {
-  const range = page.params.get("range") || "10m0s", n = rangeMinutes(range);
-  const lead = h("p", { class: "lead" }), note = h("div"), rules = h("div"), doors = h("div");
-  const figures = ["good", "bad", "shade"].map((kind) => { const b = h("b", null, "–"), s = h("span"), all = h("span"); return { b, s, all, box: h("div", { class: "card c3 figure " + kind }, b, s, all) }; });
-  const share = { b: h("b", null, "–"), s: h("span", null, "of requests denied"), all: h("span") };
-  const chart = plot(page, "Requests per minute in the last two hours: admitted, denied, denied in shadow", [
-    { label: "Admitted", color: "--good-fill" }, { label: "Denied", color: "--bad-fill", fill: true }, { label: "In shadow", color: "--shade-fill", dash: [4, 4] }]);
-  const rows = twin("As a table");
-  swap(page.root, head("Now", null, ranges(page)), lead, note, h("div", { class: "grid" },
-    figures.map((f) => f.box), h("div", { class: "card c3 figure" }, share.b, share.s, share.all),
-    card("", "Requests per minute", "the last two hours; the minute that is running is left out", chart, rows),
-    card("c8", "Rules to look at first", "most denials first", rules), card("c4", "Where requests come from", null, doors)));
+  const range = rangeOf(page), n = rangeMinutes(page);
+  const lead = h("p", { class: "lead" }), note = h("div"), outage = h("div"), rules = h("div"), clients = h("div"), doors = h("div"), lists = h("div"), spans = [h("span"), h("span")];
+  const figures = tiles.map(([kind]) => { const b = h("b", null, "–"), s = h("span"), sum = h("span"); return { b, s, sum, box: h("div", { class: "card c3 figure " + kind }, b, s, sum) }; });
+  const share = { b: h("b", null, "–"), s: h("span"), sum: h("span") };
+  const chart = plot(page, "Requests per minute by outcome", outcomes), rows = twin("As a table"), marks = twin("What happened");
+  const listsCard = card("", "Allow and deny lists", "requests that an entry answered, so that no limit was asked", lists);
+  swap(page.root, head("Now", null, finder(page), ranges(page)), note, outage, h("div", { class: "grid" },
+    figures.map((f) => f.box), h("div", { class: "card c3 figure" }, share.b, share.s, share.sum),
+    card("", "Requests per minute", spans[0], chart, rows, marks),
+    card("", "Rules to look at first", "most denials and requests without an answer first", rules),
+    card("c8", "Clients to look at first", spans[1], clients), card("c4", "Where requests come from", null, doors), listsCard));
   page.root.querySelector(".head .grow").append(lead);
   await page.every(5000, async () => {
-    const now = await ask("now", { range, limit: 25 }, page.signal);
+    const [now, found, happenings] = await Promise.all([ask("now", { ...range, limit: 100 }, page.signal), send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 8 }), { q: "" }), ask("marks", {}, page.signal)]);
     swap(note, missing(now.instances));
-    chart.show(lines(now.minutes, now.since));
-    swap(rows.inner, minutesTable(now.minutes));
-    const sum = now.doors.reduce((a, d) => ({ allowed: a.allowed + d.allowed, denied: a.denied + d.denied, shadow: a.shadow + d.shadow }), { allowed: 0, denied: 0, shadow: 0 });
-    const per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000)), all = sum.allowed + sum.denied;
-    for (const [i, [value, text]] of [[sum.allowed, "admitted per second"], [sum.denied, "denied per second"], [sum.shadow, "in shadow per second"]].entries()) {
+    swap(outage, now.outage && without(now.outage));
+    chart.show(lines(page, now.minutes, now.since), happenings.marks);
+    spans[0].textContent = spanText(page, now.since) + (range.until ? "" : "; the minute that is running is left out") + "; drag to look closer";
+    spans[1].textContent = "most denials " + spanText(page, now.since);
+    swap(rows.inner, minutesTable(page, now.minutes));
+    swap(marks.inner, happened(happenings.marks));
+    const sum = {};
+    for (const d of now.doors) for (const [name, value] of Object.entries(d)) if (name !== "door") sum[name] = (sum[name] || 0) + value;
+    const total = now.doors.reduce((a, d) => a + all(d), 0), per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000));
+    for (const [i, [, text, of, optional]] of tiles.entries()) {
+      const value = of(sum) || 0;
       figures[i].b.textContent = rate(value / per);
       figures[i].s.textContent = text;
-      figures[i].all.textContent = num(value) + " in all";
+      figures[i].sum.textContent = num(value) + " in all";
+      figures[i].box.hidden = optional && !value;
     }
-    share.b.textContent = percent(sum.denied, all);
-    share.all.textContent = num(all) + " in all";
-    const worst = now.rules.find((r) => r.denied > 0);
-    lead.textContent = !all ? "No requests in this time." : !worst ? "Nobody is denied." : "Most denials come from the rule " + worst.rule + ": " + num(worst.denied) + " of its " + num(worst.allowed + worst.denied + (worst.uncharged || 0)) + " checks.";
-    swap(rules, table("Rules", [["Rule"], ["Denied", "n"], ["Change", "n"], ["In shadow", "n"], ["Admitted", "n"], ["Last half hour", "wide-only"]], now.rules.map((r) => [
-      ruleLink(r.rule, range), h("span", { class: r.denied ? "bad" : "soft" }, num(r.denied)), change(r), h("span", { class: r.shadow ? "shade" : "soft" }, num(r.shadow)), num(r.allowed), spark(r.spark)]), "No rule was used in this time."),
+    share.b.textContent = percent(sum.denied || 0, total);
+    share.s.textContent = "of requests denied " + spanText(page, now.since);
+    share.sum.textContent = num(total) + " in all";
+    const worst = now.rules.find((r) => r.denied > 0), lost = sum.failed || 0;
+    lead.textContent = !total ? "No requests in this time." : (lost ? num(lost) + " requests got no answer. " : "") + (worst ? "Most denials come from the rule " + worst.rule + ": " + num(worst.denied) + " of its " + num(all(worst)) + " checks." : "No limit denies anybody.") + (away(sum) ? " " + num(away(sum)) + " requests were decided without the store." : "");
+    const c = columns(now.rules);
+    swap(rules, table("Rules", [["Rule"], ...c.heads, ["Change", "n"], ["Last half hour", "wide-only"]], now.rules.map((r) => [ruleLink(r.rule, range), ...c.cells(r), change(r, now, n), spark(r.spark)]), "No rule was used in this time."),
       now.all_rules > now.rules.length && h("p", { class: "soft small" }, num(now.all_rules - now.rules.length) + " more rules were used."),
       now.left_out.decisions > 0 && h("p", { class: "note" }, num(now.left_out.decisions) + " checks are of rules that there was no memory to follow."));
-    swap(doors, table("Doors", [["Door"], ["Admitted", "n"], ["Denied", "n"]], now.doors.map((d) => [d.door || "library", num(d.allowed), num(d.denied)]), "No requests in this time."));
+    swap(clients, clientsTable(found.clients, "Nobody is limited.", true), found.more && h("p", { class: "soft small" }, "There are more on the page Clients."));
+    const d = columns(now.doors);
+    swap(doors, table("Doors", [["Door"], ...d.heads], now.doors.map((one) => [one.door || "library", ...d.cells(one)]), "No requests in this time."));
+    listsCard.hidden = !now.lists.length;
+    swap(lists, table("Lists", [["Entry"], ["List"], ["Hits", "n"], ["Before", "n"], ["Last half hour", "wide-only"]], now.lists.map((l) => [h("bdi", null, l.entry), l.denies ? "deny" : "allow", h("span", { class: l.denies ? "bad" : "" }, num(l.hits)), num(l.before), spark(l.spark)])));
   });
 }
 
-// change compares denials with those in as much time before.
-function change(r) {
-  const was = r.before.denied + r.before.shadow, is = r.denied + r.shadow;
+// without says what each rule does while the store does not answer.
+function without(o) {
+  const MOST = 12;
+  return h("section", { class: "card outage", "aria-label": "Outage" }, h("h2", null, { open: "The store does not answer", half_open: "The store is coming back", learning: "The store has lost its data" }[o.state] + (o.since ? " since " + clock(o.since) : "") + ". What is denied or fails now may follow from it."),
+    o.cause && h("p", { class: "small" }, h("bdi", { class: "key" }, o.cause)),
+    h("ul", null, o.rules.slice(0, MOST).map((r) => h("li", null, ruleLink(r.rule), " " + r.does + "."))), o.rules.length > MOST && h("p", { class: "soft small" }, num(o.rules.length - MOST) + " more rules. The page of each says what it does."));
+}
+
+// change compares denials with those in as much time before, if the server was there all that time.
+const FEW = 10;
+function change(r, now, n) {
+  const count = (c) => c.denied + c.shadow + (c.failed || 0), was = count(r.before), is = count(r);
+  if (now.since > now.now - 2 * n * 60e3) return h("span", { class: "soft", title: "The server was not there for all of the time before" }, "–");
   if (was === is) return h("span", { class: "soft" }, "same");
-  if (!was) return h("span", { class: "bad" }, "new");
-  if (is > was) return h("span", { class: "bad", title: num(was) + " before" }, "↑ × " + times(is / was));
-  return h("span", { class: "good", title: num(was) + " before" }, is ? "↓ ÷ " + times(was / is) : "none now");
+  const kind = is > was ? "bad" : "good", title = num(was) + " before";
+  if (was < FEW || is < FEW) return h("span", { class: kind, title }, (is > was ? "+" : "−") + num(Math.abs(is - was)));
+  return h("span", { class: kind, title }, is > was ? "↑ × " + times(is / was) : "↓ ÷ " + times(was / is));
 }
 const times = (n) => (n < 10 ? n.toFixed(1) : num(n));
