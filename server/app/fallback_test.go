@@ -49,6 +49,9 @@ func TestLogOfAStoreThatComesAndGoes(t *testing.T) {
 				t.Errorf("%q was told %d times, want %d:\n%s", text, got, want, log)
 			}
 		}
+		if marks := l.last(); len(marks) != 2 || marks[0].Until != marks[0].At+flaps*200 || marks[1].Until == 0 {
+			t.Errorf("outages %+v, want 2 of a minute each", marks)
+		}
 		to(fallback.Open)
 		to(fallback.HalfOpen)
 		to(fallback.Open)
@@ -101,4 +104,27 @@ func TestLogOfASickPart(t *testing.T) {
 			t.Errorf("a thousand more after a minute, and the log has %q", log)
 		}
 	})
+}
+
+// TestDoesWithout: what is said of a rule while the store does not answer.
+func TestDoesWithout(t *testing.T) {
+	for _, test := range []struct {
+		mode     policy.Mode
+		does     headgate.OnError
+		nodes    int64
+		learning bool
+		want     string
+	}{
+		{does: headgate.OnErrorDeny, want: "refuses all"},
+		{does: headgate.OnErrorAllow, want: "is open: it lets all in, uncounted"},
+		{does: headgate.OnErrorLocal, nodes: 1, want: "enforces all of its limit on this server"},
+		{does: headgate.OnErrorLocal, nodes: 2, want: "enforces half of its limit on this server"},
+		{does: headgate.OnErrorLocal, nodes: 7, want: "enforces a 7th of its limit on this server"},
+		{does: headgate.OnErrorDeny, nodes: 3, learning: true, want: "enforces a third of its limit on this server as well"},
+		{mode: policy.ModeShadow, does: headgate.OnErrorDeny, want: "denies nobody, as its mode is shadow"},
+	} {
+		if got := doesWithout(&policy.Rule{Mode: test.mode}, test.does, test.nodes, test.learning); got != test.want {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/server/insightapi"
+	"github.com/headgate/headgate/telemetry/insight"
 )
 
 const metricsPolicy = `
@@ -33,7 +36,7 @@ func TestMetricsOfRequests(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "headgate.yaml")
 	write(t, file, metricsPolicy)
-	r := start(t, Settings{PolicyFile: file, lookEvery: time.Hour})
+	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken, lookEvery: time.Hour})
 	for _, body := range []string{
 		`{"descriptor":{"user":"anna","ip":"192.0.2.1"}}`,
 		`{"descriptor":{"user":"anna","ip":"192.0.2.1"}}`,
@@ -64,6 +67,12 @@ func TestMetricsOfRequests(t *testing.T) {
 	)
 	if _, metrics := r.do(t, "GET", "/metrics", ""); strings.Contains(metrics, `"idle"`) {
 		t.Error("an entry that has answered nobody has a series")
+	}
+	// The dashboard has the same outcomes.
+	var now insightapi.Now
+	r.insight(t, "now", &now)
+	if want := (insight.Counts{Allowed: 4, Denied: 1, Listed: 1, Passed: 1, Shadow: 2}); len(now.Doors) != 1 || now.Doors[0].Counts != want || len(now.Lists) != 2 || now.Lists[0].Hits != 1 || now.Outage != nil {
+		t.Errorf("now: %+v, %+v; want %+v", now.Doors, now.Lists, want)
 	}
 }
 

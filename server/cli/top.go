@@ -215,6 +215,13 @@ func printNow(w io.Writer, n *insightapi.Now) {
 		sum.Add(d.Counts)
 	}
 	fmt.Fprintf(w, "last %s: %d requests admitted, %d denied (%s), %d denied in shadow\n", plain(n.Range), sum.Allowed, sum.Denied, orNone(share(sum.Denied, sum.Allowed+sum.Denied)), sum.Shadow)
+	if n.Outage != nil {
+		fmt.Fprintln(w, "the store does not answer:")
+		for _, r := range n.Outage.Rules[:min(len(n.Outage.Rules), len(n.Rules))] {
+			fmt.Fprintf(w, "  %s %s\n", shown(r.Rule), plain(r.Does))
+		}
+	}
+	printAway(w, sum)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\nDENIED\tBEFORE\tSHADOW\tALLOWED\t  RULE")
 	for _, r := range n.Rules {
@@ -223,6 +230,18 @@ func printNow(w io.Writer, n *insightapi.Now) {
 	_ = table.Flush() // What a table writes, it hands to w, whose errors nobody could be told.
 	if more := n.All - len(n.Rules); more > 0 {
 		fmt.Fprintf(w, "and %s more\n", count(more, "rule"))
+	}
+}
+
+// printAway prints what the store did not decide, and what lists answered, if there is any.
+func printAway(w io.Writer, c insight.Counts) {
+	for _, one := range []struct {
+		n    int64
+		what string
+	}{{c.Failed, "got no answer"}, {c.Open, "were let in uncounted"}, {c.Local, "were decided by shares"}, {c.Listed, "were turned away by the deny list"}, {c.Passed, "were let in by the allow list"}} {
+		if one.n > 0 {
+			fmt.Fprintf(w, "%d %s\n", one.n, one.what)
+		}
 	}
 }
 
@@ -236,13 +255,14 @@ func orNone(text string) string {
 func (k *topReport) printRule(w io.Writer, r *insightapi.RuleReport) {
 	printInstances(w, r.Instances)
 	fmt.Fprintf(w, "%s, last %v: %d checks admitted, %d denied, %d denied in shadow\n", shown(r.Rule.Rule), k.Range, r.Allowed, r.Counts.Denied, r.Counts.Shadow)
+	printAway(w, r.Counts)
 	if r.Policy != nil {
 		fmt.Fprintf(w, "limits: %s\n", plain(strings.Join(r.Policy.Limits, ", ")))
 	}
 	for _, t := range []struct {
 		title string
 		top   insight.Top
-	}{{"DENIED", r.Rule.Denied}, {"USE", r.Use}, {"DENIED IN SHADOW", r.Rule.Shadow}, {"NEAR THE LIMIT", r.Near}} {
+	}{{"DENIED", r.Rule.Denied}, {"USE", r.Use}, {"DENIED IN SHADOW", r.Rule.Shadow}, {"NEAR THE LIMIT", r.Near}, {"WITHOUT THE STORE", r.Away}} {
 		if len(t.top.Keys) == 0 {
 			continue
 		}
