@@ -51,9 +51,13 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 	}
 	c.options = append(c.options,
 		policy.Behind(file.behind...),
+		policy.Models(file.models...),
 		policy.Ignored(file.ignore...),
 		policy.Denied(c.list("deny", file.deny)...),
 		policy.Allowed(c.list("allow", file.allow)...))
+	if file.unit != nil {
+		c.options = append(c.options, policy.MoneyUnit(*file.unit))
+	}
 	if file.subjects != nil {
 		c.subjects(file.subjects, src)
 	}

@@ -28,6 +28,8 @@ type fileText struct {
 	ignore   []policy.Ignore
 	entries  []string // nil if the file does not say
 	behind   []string
+	models   []policy.Model
+	unit     *int64 // of money
 }
 
 // shortText is one entry of the field limits, the short form.
@@ -83,6 +85,16 @@ func policyFile() value[fileText] {
 			func(into *fileText, n *node, v []entry[string]) {
 				into.places.keep(n.at, "behind")
 				into.behind = keepGood(&into.places, "behind", v)
+			}),
+		to("models", "what is known of language models: prices, and the largest input and output", listOf(modelMapping(), 1, policy.MaxModels),
+			func(into *fileText, n *node, v []entry[policy.Model]) {
+				into.places.keep(n.at, "models")
+				into.models = keepGood(&into.places, "models", v)
+			}),
+		to("money_unit", "the unit in which rules count money, as a part of the currency that prices are in. Default: 0.000001", decimal(policy.MicroUnits),
+			func(into *fileText, n *node, v int64) {
+				into.places.keep(n.at, "money_unit")
+				into.unit = &v
 			}),
 		to("ignore", "lint warnings to silence in the whole file, such as [{code: HG004, reason: internal network}]", listOf(ignoreMapping(), 1, maxIgnored),
 			func(into *fileText, _ *node, v []entry[policy.Ignore]) { into.ignore = keepIgnored(&into.places, v) }),

@@ -29,6 +29,7 @@ func Format(set *policy.Set) ([]byte, error) {
 	if behind := set.Behind(); len(behind) > 0 {
 		w.line(0, "behind: [%s]", strings.Join(behind, ", "))
 	}
+	w.models(set)
 	w.ignore(0, set.Ignored())
 	w.subjects(set.Subjects())
 	w.list("deny", set.Denied())
@@ -126,6 +127,9 @@ func (w *writer) rule(r *policy.Rule) {
 		}
 		w.until(4, o.Until)
 		w.match(4, o.Match)
+	}
+	if r.Counts != policy.CountRequests {
+		w.line(2, "counts: %v", r.Counts)
 	}
 	w.cost(r)
 	if r.Soft != 0 {

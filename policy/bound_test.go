@@ -81,7 +81,7 @@ func TestBounds(t *testing.T) {
 		}
 		// What is inspected is what is decided.
 		var inspected Outcome
-		for _, b := range set.Inspect(c.d, c.cost) {
+		for _, b := range set.Inspect(c.d, c.cost, nil) {
 			inspected.Bounds = append(inspected.Bounds, b.Bounds...)
 		}
 		if got := bounds(&inspected); got != c.want {

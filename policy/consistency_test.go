@@ -30,7 +30,7 @@ func TestConsistency(t *testing.T) {
 	if c, err := set.Check("named", "k", 1); err != nil || c.Consistency != headgate.Async || c.DenyCache != headgate.DenyCacheOff {
 		t.Errorf("got %+v, %v; want what the rule says", c, err)
 	}
-	e := explain.Request(set, policy.Descriptor{}, 1)
+	e := explain.Request(set, policy.Descriptor{}, 1, nil)
 	if text := e.String(); strings.Count(text, "counted: leased") != 1 || strings.Count(text, "denials are remembered: yes") != 1 {
 		t.Errorf("it is explained as\n%s", text)
 	}

@@ -37,11 +37,7 @@ type Outcome struct {
 // Decide allocates only for keys that are joined from several values, hashed, or made from an
 // address that has to be cut or spelled differently.
 func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
-	out, err := s.bind(d, cost, dst, true)
-	if err == nil {
-		s.dropReplaced(&out, len(dst))
-	}
-	return out, err
+	return s.DecideUsage(d, cost, nil, dst)
 }
 
 // Bind is Decide for one of several descriptors of a request. Rules that others replace are still
@@ -52,23 +48,23 @@ func (s *Set) Decide(d Descriptor, cost int64, dst []headgate.Check) (Outcome, e
 // and there is no error. A caller with several descriptors is a proxy, and proxies may admit
 // requests for which they get an error.
 func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, error) {
-	return s.bind(d, cost, dst, false)
+	return s.bind(d, cost, nil, dst, false)
 }
 
 // bind is Bind. With strict, an entry that cannot be measured is an error.
-func (s *Set) bind(d Descriptor, cost int64, dst []headgate.Check, strict bool) (Outcome, error) {
+func (s *Set) bind(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {
 		if known := s.subjects.find(d); len(known) > 0 {
 			// Of two entries with one name the first counts.
 			var space [2 * MaxEntries]Entry
-			return s.decide(append(append(space[:0], known...), d...), cost, dst, strict)
+			return s.decide(append(append(space[:0], known...), d...), cost, u, dst, strict)
 		}
 	}
-	return s.decide(d, cost, dst, strict)
+	return s.decide(d, cost, u, dst, strict)
 }
 
 // decide is Decide for a descriptor that has the table's entries.
-func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool) (Outcome, error) {
+func (s *Set) decide(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	out := Outcome{Checks: dst}
 	if cost < 0 || cost > headgate.MaxCount {
 		return out, costError("request", cost)
@@ -94,7 +90,7 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 				return Outcome{Checks: dst}, err
 			}
 		}
-		check, binds, err := s.check(r, d, cost)
+		check, binds, err := s.check(r, r.counts, d, cost, u)
 		switch {
 		case err != nil && strict:
 			return Outcome{Checks: dst}, err
@@ -113,9 +109,9 @@ func (s *Set) decide(d Descriptor, cost int64, dst []headgate.Check, strict bool
 }
 
 // check returns the check by which a rule binds the request, if it does. The conditions of the rule
-// are known to hold. The error says that an entry cannot be measured; the check then has the
-// highest cost.
-func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, binds bool, err error) {
+// are known to hold. The error says that an entry cannot be measured, or the usage not be counted;
+// the check then has the highest cost.
+func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Usage) (c headgate.Check, binds bool, err error) {
 	limits := r.limits
 	if r.more != nil {
 		limits = s.limits(r, d)
@@ -128,11 +124,15 @@ func (s *Set) check(r *compiled, d Descriptor, cost int64) (c headgate.Check, bi
 		return c, false, nil
 	}
 	factor, err := r.costs(d)
-	if factor == 0 {
+	units, problem := s.units(counts, cost, u)
+	if problem != "" {
+		units, err = headgate.MaxCount, r.invalid("counts", "it counts %v, and %s", counts, problem)
+	}
+	if factor == 0 || units == 0 {
 		return c, false, nil
 	}
 	// Neither exceeds MaxCount, so that the product fits.
-	units := min(max(cost, 1)*factor, headgate.MaxCount)
+	units = min(units*factor, headgate.MaxCount)
 	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}}
 	if r.more != nil {
 		c.Shadow = !enforced(r.name, key, r.more.percent)
@@ -245,7 +245,8 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	if err != nil {
 		return headgate.Check{}, err
 	}
-	c, binds, err := s.check(r, d, cost)
+	// The caller says the cost in what the rule counts.
+	c, binds, err := s.check(r, CountRequests, d, cost, nil)
 	switch {
 	case err != nil:
 		return headgate.Check{}, err

@@ -96,7 +96,7 @@ const MaxDeclared = 1000
 
 // doorEntries are the entries that some door fills in by itself, and those that by convention
 // identify callers. docs/rules.md says which door fills in which of them.
-var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "path", "route", "service", "token", "user"}
+var doorEntries = []string{"api_key", "authorization", "domain", "host", "ip", "method", "model", "path", "route", "service", "token", "user"}
 
 // Entries names the entries that requests have in addition to those that the doors fill in. With
 // it, a rule or a list that uses any other entry is a mistake; without any name, requests have only

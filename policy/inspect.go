@@ -34,16 +34,16 @@ type Binding struct {
 }
 
 // Inspect says for each rule, in the order of the rules, whether it binds the request, and if not,
-// why. It agrees with [Set.Decide] for every request that no list answers and that can be decided.
+// why. It agrees with [Set.DecideUsage] for every request that no list answers and that can be decided.
 // It looks at all rules, without the index that Decide uses, so it is too slow to be called for
 // each request.
-func (s *Set) Inspect(d Descriptor, cost int64) []Binding {
+func (s *Set) Inspect(d Descriptor, cost int64, u *Usage) []Binding {
 	d = s.known(d)
 	all := make([]Binding, len(s.rules))
 	var checks []headgate.Check
 	var bounds []Bound
 	for i := range all {
-		all[i] = s.inspect(int32(i), d, cost)
+		all[i] = s.inspect(int32(i), d, cost, u)
 		checks, bounds = append(checks, all[i].Checks...), append(bounds, all[i].Bounds...)
 	}
 	for i := range all {
@@ -64,7 +64,7 @@ func (b *Binding) Binds() bool { return len(b.Checks)+len(b.Bounds) > 0 }
 
 // inspect is Inspect for one rule, and for a descriptor that has the table's entries.
 // It does not know whether another rule replaces this one.
-func (s *Set) inspect(i int32, d Descriptor, cost int64) Binding {
+func (s *Set) inspect(i int32, d Descriptor, cost int64, u *Usage) Binding {
 	r, c := &s.rules[i], &s.compiled[i]
 	b := Binding{Rule: r}
 	if r.Direct {
@@ -90,7 +90,7 @@ func (s *Set) inspect(i int32, d Descriptor, cost int64) Binding {
 			return b
 		}
 	}
-	check, binds, err := s.check(c, d, cost)
+	check, binds, err := s.check(c, c.counts, d, cost, u)
 	switch {
 	case err != nil:
 		b.Err = err

@@ -57,7 +57,7 @@ func TestReplaces(t *testing.T) {
 		if got := strings.Join(binds, " "); got != tt.binds || out.Checks[0].Key != "before" {
 			t.Errorf("with %q %s bind, want %s", tt.has, got, tt.binds)
 		}
-		e := explain.Request(set, d, 1)
+		e := explain.Request(set, d, 1, nil)
 		var explained []string
 		for _, c := range e.Checks() {
 			explained = append(explained, c.Rule.Name())

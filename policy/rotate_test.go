@@ -69,7 +69,7 @@ func TestOldHashKey(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, checks, err)
 		}
 		inspected := 0
-		for _, b := range during.Inspect(d, 1) {
+		for _, b := range during.Inspect(d, 1, nil) {
 			inspected += len(b.Checks)
 		}
 		if inspected != 6 {

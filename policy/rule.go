@@ -45,6 +45,8 @@ type Rule struct {
 	InProgress *InProgress
 	// Overrides give other limits to some of the requests. If several match, the first counts.
 	Overrides []Override
+	// Counts is what the limits count.
+	Counts Counted
 	// Cost is the factor by which the request's own cost is multiplied, 1 to headgate.MaxCount.
 	// Zero means one.
 	Cost int64
@@ -151,6 +153,9 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	case r.Name != r.Limits.Name():
 		bad("name", "the name is %q but the limits were made for %q; counters can be kept under one name only", r.Name, r.Limits.Name())
 	}
+	if r.Counts >= counteds {
+		bad("counts", "counts %v is unknown", r.Counts)
+	}
 	if r.Cost < 0 || r.Cost > headgate.MaxCount {
 		bad("cost", "cost is %d, must be 1 to %d", r.Cost, headgate.MaxCount)
 	}
@@ -214,6 +219,7 @@ func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
 		name  string
 		given bool
 	}{
+		{"counts", r.Counts != CountRequests},
 		{"soft", r.Soft != 0},
 		{"give_back_on", len(r.GiveBackOn) > 0},
 		{"charge_on", len(r.ChargeOn) > 0},
@@ -509,16 +515,24 @@ func (s *Set) Charged(c *headgate.Check, status int) bool {
 	return r == nil || r.Charged(status)
 }
 
-// Term is how long a reservation of the checks lasts: the shortest Reservation.For of their rules.
+// Term is how long a reservation of the checks lasts: the shortest Reservation.For of their rules. If
+// no rule has one, it is headgate.DefaultTerm, and 15 minutes if a rule counts what models use.
 func (s *Set) Term(checks []headgate.Check) time.Duration {
-	shortest := time.Duration(0)
+	shortest, usual := time.Duration(0), headgate.DefaultTerm
 	for i := range checks {
-		if r := s.Rule(checks[i].Rule.Name()); r != nil && r.Reservation.For != 0 && (shortest == 0 || r.Reservation.For < shortest) {
+		r := s.Rule(checks[i].Rule.Name())
+		if r == nil {
+			continue
+		}
+		if r.Reservation.For != 0 && (shortest == 0 || r.Reservation.For < shortest) {
 			shortest = r.Reservation.For
+		}
+		if r.Counts != CountRequests {
+			usual = usageTerm
 		}
 	}
 	if shortest == 0 {
-		return headgate.DefaultTerm
+		return usual
 	}
 	return shortest
 }

@@ -34,6 +34,10 @@ type Set struct {
 	awaits   bool // some rule has GiveBackOn or ChargeOn
 	replaces bool // some rule or entry of a list has Replaces
 	bounds   bool // some rule has InProgress
+	counts   bool // some rule counts what models use
+	// modelNames are the models by their whole names, and modelPrefixes those with a star.
+	modelNames    map[string]int32
+	modelPrefixes []int32
 	// deniedBy has, by name, what replaces entries of the deny list.
 	deniedBy map[string]*replacers
 }
@@ -44,6 +48,7 @@ type compiled struct {
 	limits     *headgate.Rule // nil if there is only inProgress
 	inProgress *InProgress    // or nil
 	factor     int64
+	counts     Counted
 	giveBack   bool
 	onError    headgate.OnError
 
@@ -78,7 +83,7 @@ type compiledPart struct {
 // New compiles rules to a set. If there are mistakes in the rules or the options, it returns an
 // [*Error] that lists all of them. It does not keep the slices that it is given.
 func New(rules []Rule, opts ...Option) (*Set, error) {
-	o := options{clock: time.Now}
+	o := options{clock: time.Now, moneyUnit: 1}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -144,6 +149,7 @@ func (s *Set) compile() {
 		s.warns = s.warns || r.Soft > 0
 		s.awaits = s.awaits || len(r.GiveBackOn)+len(r.ChargeOn) > 0
 		s.bounds = s.bounds || r.InProgress != nil
+		s.counts = s.counts || r.Counts != CountRequests
 		if !r.Direct {
 			demands[i] = &s.compiled[i].conditions
 		}
@@ -156,6 +162,7 @@ func (s *Set) compile() {
 		return all
 	})
 	s.compileReplaces()
+	s.compileModels()
 	s.index = newIndex(demands)
 	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)
 	if s.options.subjects != nil {
@@ -164,7 +171,7 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), counts: r.Counts, giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
 		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.Address()}
 		part.plain = !part.secret && !part.address
@@ -264,6 +271,8 @@ type options struct {
 	ignore      []Ignore
 	declared    []string
 	behind      []string
+	models      []Model
+	moneyUnit   int64
 }
 
 // Option changes how [New] makes a set.
@@ -345,7 +354,7 @@ func Behind(servers ...string) Option {
 func (s *Set) Behind() []string { return slices.Clone(s.options.behind) }
 
 func (o *options) check() []Mistake {
-	var mistakes []Mistake
+	mistakes := o.checkModels()
 	for i, name := range o.behind {
 		if _, problem := spelling.Behind(name); problem != "" {
 			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("behind.%d", i), Text: problem})

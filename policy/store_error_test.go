@@ -28,7 +28,7 @@ func TestOnError(t *testing.T) {
 	if c, err := set.Check("named", "k", 1); err != nil || c.OnError != headgate.OnErrorAllow {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	e := explain.Request(set, nil, 1)
+	e := explain.Request(set, nil, 1, nil)
 	e.Observe(set, []headgate.Decision{
 		{Rule: checks[0].Rule, Limit: &checks[0].Rule.Limits()[0], Allowed: true, Source: headgate.SourceLocal},
 		{Rule: checks[1].Rule, Limit: &checks[1].Rule.Limits()[0], Check: 1, Allowed: true},

@@ -18,7 +18,7 @@ func TestExplainOfManyValues(t *testing.T) {
 	}
 	s := mustNew(t, []policy.Rule{rule("r", []policy.Condition{policy.Equal("user", users...)}, "user")})
 	var e Explanation
-	explain := func() { e = Request(s, policy.Descriptor{{Name: "user", Value: "nobody"}}, 1) }
+	explain := func() { e = Request(s, policy.Descriptor{{Name: "user", Value: "nobody"}}, 1, nil) }
 	explain()
 	if n := testing.AllocsPerRun(10, explain); n > 100 {
 		t.Errorf("%v allocations for a rule with %d values, want at most 100", n, values)
@@ -28,7 +28,7 @@ func TestExplainOfManyValues(t *testing.T) {
 		t.Errorf("got %s, want %s", why, want)
 	}
 	secret := mustNew(t, []policy.Rule{rule("r", []policy.Condition{policy.Equal("api_key", users...)}, "user")})
-	if why := Request(secret, policy.Descriptor{{Name: "api_key", Value: "nobody"}}, 1).Rules[0].Why; strings.Contains(why, "user-") || strings.Contains(why, "nobody") {
+	if why := Request(secret, policy.Descriptor{{Name: "api_key", Value: "nobody"}}, 1, nil).Rules[0].Why; strings.Contains(why, "user-") || strings.Contains(why, "nobody") {
 		t.Errorf("secrets are shown: %s", why)
 	}
 }

@@ -19,7 +19,7 @@ func ExampleRequest() {
 		fmt.Println(err)
 		return
 	}
-	e := explain.Request(set, policy.Descriptor{{Name: "route", Value: "GET /"}, {Name: "user", Value: "ada"}}, 1)
+	e := explain.Request(set, policy.Descriptor{{Name: "route", Value: "GET /"}, {Name: "user", Value: "ada"}}, 1, nil)
 	fmt.Print(e.String())
 	// Output:
 	// the request has

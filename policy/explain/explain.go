@@ -21,10 +21,10 @@ import (
 	"github.com/headgate/headgate/policy"
 )
 
-// Request says what [policy.Set.Decide] does with a request, and why.
-func Request(s *policy.Set, d policy.Descriptor, cost int64) Explanation {
+// Request says what [policy.Set.DecideUsage] does with a request, and why.
+func Request(s *policy.Set, d policy.Descriptor, cost int64, u *policy.Usage) Explanation {
 	e := Explanation{Cost: max(cost, 1), Entries: entries(s, d)}
-	out, err := s.Decide(d, cost, nil)
+	out, err := s.DecideUsage(d, cost, u, nil)
 	switch {
 	case err != nil:
 		e.Error = errtext.Text(err)
@@ -39,7 +39,7 @@ func Request(s *policy.Set, d policy.Descriptor, cost int64) Explanation {
 	}
 	e.Rules = []Rule{}
 	d = append(slices.Clone(s.Known(d)), d...)
-	for _, b := range s.Inspect(d, cost) {
+	for _, b := range s.Inspect(d, cost, u) {
 		r := describe(b.Rule)
 		if !b.Binds() {
 			r.Why = why(s, d, &b)
@@ -127,6 +127,9 @@ func why(s *policy.Set, d policy.Descriptor, b *policy.Binding) string {
 		return fmt.Sprintf("it has no limits for the %s %s, nor for all others", entry, shown(s, entry, value))
 	case b.ReplacedBy != "":
 		return fmt.Sprintf("the rule %q binds the request and replaces it", b.ReplacedBy)
+	}
+	if b.Rule.Counts != policy.CountRequests {
+		return fmt.Sprintf("it counts %v, and nothing says that the request uses any", b.Rule.Counts)
 	}
 	return "the request costs it nothing"
 }

@@ -53,7 +53,7 @@ func TestUnused(t *testing.T) {
 		// It is said whoever answers.
 		{"user=eve,foo=bar", map[string]string{"foo": ""}},
 	} {
-		e := Request(s, facts(c.d), 1)
+		e := Request(s, facts(c.d), 1, nil)
 		got := make(map[string]string)
 		for _, one := range e.Entries {
 			if one.Unused {
@@ -64,7 +64,7 @@ func TestUnused(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.d, got, c.want)
 		}
 	}
-	e := Request(s, facts("usr=kim,zone=z"), 1)
+	e := Request(s, facts("usr=kim,zone=z"), 1, nil)
 	for _, want := range []string{
 		"  usr = \"kim\" (no rule or list looks at it; did you mean \"user\"?)\n",
 		"  zone = \"z\" (no rule or list looks at it)\n",
@@ -167,7 +167,7 @@ do not bind it
   direct: it is reached by its name only
 `},
 	} {
-		e := Request(s, facts(c.d), 2)
+		e := Request(s, facts(c.d), 2, nil)
 		if got := e.String(); got != c.want {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", c.d, got, c.want)
 		}
@@ -192,7 +192,7 @@ func TestExplainErrors(t *testing.T) {
 		-1:                    "cannot be decided: request: the cost is -1, must be 1 to 1000000000",
 		headgate.MaxCount + 1: "cannot be decided: request: the cost is 1000000001, must be 1 to 1000000000",
 	} {
-		e := Request(s, facts("route=GET /export"), cost)
+		e := Request(s, facts("route=GET /export"), cost, nil)
 		if got := e.String(); e.Error == "" || !strings.Contains(got, want) || strings.Contains(got, "no rule binds it") {
 			t.Errorf("cost %d: %s", cost, got)
 		}
@@ -202,7 +202,7 @@ func TestExplainErrors(t *testing.T) {
 // TestObserve: what a store says is shown at each limit, and who decides.
 func TestObserve(t *testing.T) {
 	s := explained(t)
-	e := Request(s, facts("api_key=k2,tenant=acme,user=kim"), 1)
+	e := Request(s, facts("api_key=k2,tenant=acme,user=kim"), 1, nil)
 	checks := e.Checks()
 	var decisions []headgate.Decision
 	for i := range checks {
@@ -229,7 +229,7 @@ func TestObserve(t *testing.T) {
 	if got := e.String(); !strings.Contains(got, "can never hold the cost") || e.Verdict.RetryAfter != -1 {
 		t.Errorf("a cost that never fits: %s", got)
 	}
-	none := Request(s, facts("user=eve"), 1)
+	none := Request(s, facts("user=eve"), 1, nil)
 	none.Observe(s, nil)
 	if none.Verdict.Allowed || !strings.HasSuffix(none.String(), "\ndenied\n") {
 		t.Errorf("denied by a list: %s", none.String())
@@ -241,7 +241,7 @@ func TestOldHashKey(t *testing.T) {
 	oldKey, newKey := []byte("an old key of 16"), []byte("a new key of 16 .")
 	s := mustNew(t, []policy.Rule{rule("client", nil, "api_key"), rule("pair", nil, "ip", "api_key"), rule("plain", nil, "ip")},
 		policy.HashKey(newKey), policy.OldHashKey(oldKey))
-	e := Request(s, facts("api_key=k1,ip=192.0.2.1"), 1)
+	e := Request(s, facts("api_key=k1,ip=192.0.2.1"), 1, nil)
 	if n := len(e.Checks()); n != 5 {
 		t.Errorf("explained are %d checks, want 5:\n%s", n, e.String())
 	}
@@ -255,7 +255,7 @@ func TestReplaced(t *testing.T) {
 	vip := rule("vip", []policy.Condition{policy.Present("user")}, "user")
 	vip.Replaces = []string{"all"}
 	s := mustNew(t, []policy.Rule{rule("all", nil), vip})
-	e := Request(s, facts("user=kim"), 1)
+	e := Request(s, facts("user=kim"), 1, nil)
 	out, err := s.Decide(facts("user=kim"), 1, nil)
 	if err != nil || !reflect.DeepEqual(e.Checks(), out.Checks) {
 		t.Errorf("it explains %v, and decides %v, %v", e.Checks(), out.Checks, err)
@@ -291,7 +291,7 @@ func TestWithoutStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := Request(s, nil, 1)
+		e := Request(s, nil, 1, nil)
 		e.Lose(c.otherwise)
 		if e.WithoutStore == nil || *e.WithoutStore != c.want {
 			t.Errorf("%+v: got %+v, want %+v", c.rules, e.WithoutStore, c.want)
@@ -304,7 +304,7 @@ func TestWithoutStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := Request(s, nil, 1)
+	e := Request(s, nil, 1, nil)
 	if e.Lose(deny); e.WithoutStore != nil {
 		t.Errorf("no limit: %+v", e.WithoutStore)
 	}

@@ -240,7 +240,7 @@ func (l *linter) shadowed(r *rule, others []*rule, likely *groups) bool {
 	for _, i := range likely.implied(r.bound) {
 		other := others[i]
 		// A rule that may be replaced cannot be relied on to deny.
-		if other == r || other.replaced || other.Factor() != r.Factor() || !wider(other.Per, r.Per) {
+		if other == r || other.replaced || other.Counts != r.Counts || other.Factor() != r.Factor() || !wider(other.Per, r.Per) {
 			if l.budget.spend(r, 1) {
 				break
 			}
@@ -310,14 +310,14 @@ func (a *sameShape) add(r *rule) {
 	a.rules = append(a.rules, r)
 }
 
-// shape returns a text of what the rule counts by, its cost and its limits. Rules with the same
+// shape returns a text of what the rule counts, by what, its cost and its limits. Rules with the same
 // text have the same shape.
 func shape(r *rule) string {
 	var b strings.Builder
 	for _, p := range r.Per {
 		fmt.Fprintf(&b, "%s/%d/%d ", p.Entry, p.Bits4, p.Bits6)
 	}
-	fmt.Fprintf(&b, "cost %d ", r.Factor())
+	fmt.Fprintf(&b, "%v cost %d ", r.Counts, r.Factor())
 	limits := r.Limits.Limits()
 	for i := range limits {
 		fmt.Fprintf(&b, "%v %v, ", limits[i].Algorithm, &limits[i])

@@ -275,6 +275,8 @@ const (
 	DefaultBucket = "HG023"
 	// Behind marks a rule for a script of PHP in a policy that does not say that PHP is behind.
 	Behind = "HG024"
+	// Unpriced marks a rule that counts money, where a model that it is about has no price.
+	Unpriced = "HG025"
 )
 
 // Code is a kind of warning.
@@ -415,6 +417,11 @@ func Codes() []Code {
 			Behind, "A rule is for a script of PHP, and the policy does not say that PHP is behind.",
 			"PHP serves `/login.php/x` as `/login.php`. Unless the policy says so, the doors that read paths refuse such requests.",
 			"write [`behind: php`](../gateway.md#what-is-behind), or silence the warning if the doors' `paths` say what is done.",
+		},
+		{
+			Unpriced, "A rule counts money, and a model has no price.",
+			"What a call of such a model costs is not known, so the call is refused.",
+			"give the model a price under [`models`](../language-models.md#prices), or all other models one as `\"*\"`.",
 		},
 	}
 }

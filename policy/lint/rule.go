@@ -20,6 +20,7 @@ func (l *linter) rule(r *rule) {
 	l.limits(r)
 	l.defaultBuckets(r)
 	l.costs(r)
+	l.unpriced(r)
 	inProgress(r, warn)
 	forgeableParts(r, warn)
 	openTariff(r, warn)
@@ -33,6 +34,33 @@ func (l *linter) rule(r *rule) {
 	}
 	if r.never != "" {
 		warn(NeverMatches, "it can never match: %s", r.never)
+	}
+}
+
+// unpriced warns of models without a price if the rule counts money: of those in its conditions, of
+// those that the policy knows, and if the policy knows no price at all.
+func (l *linter) unpriced(r *rule) {
+	if r.Counts != policy.CountMoney {
+		return
+	}
+	var names []string
+	for i := range r.Match {
+		if c := &r.Match[i]; c.Entry == "model" && !c.Not {
+			names = append(names, c.Equals...)
+		}
+	}
+	priced := false
+	for _, m := range l.set.Models() {
+		if priced = priced || m.Priced; names == nil && m.Is == "" && !m.Priced {
+			names = append(names, m.Name)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return l.set.Model(name).Priced })
+	switch {
+	case !priced:
+		l.aboutField(r, "counts")(Unpriced, "it counts money, and the policy has no prices, so every call to a language model is refused; give models prices")
+	case len(names) > 0:
+		l.aboutField(r, "counts")(Unpriced, "it counts money, and the model %s has no price, so its calls are refused; give it one", policy.Quote(names[0]))
 	}
 }
 

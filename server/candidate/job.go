@@ -1,6 +1,7 @@
 package candidate
 
 import (
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -20,6 +21,7 @@ type job struct {
 	settles  bool // It is a settlement, not a request.
 	entries  policy.Descriptor
 	cost, at int64
+	usage    *policy.Usage
 	named    []decide.Named
 	terms    headgate.Terms
 	// rules are those of a refund or a settlement, by name, and costs what a
@@ -89,6 +91,11 @@ func (j *job) reset() {
 func (j *job) copy(e *decide.Event, wanted map[string]bool) {
 	ask := e.Ask
 	j.time, j.live = time.Now().UnixMicro(), ask.Policy
+	if ask.Usage != nil {
+		used := *ask.Usage
+		used.Model = strings.Clone(used.Model)
+		j.usage = &used
+	}
 	j.op, j.cost, j.at, j.terms, j.reserve = ask.Op, ask.Cost, ask.At, ask.Terms, ask.Reserve
 	if ask.Reservation.ID != "" {
 		// That is what it will be settled by.
@@ -121,7 +128,7 @@ func (j *job) copy(e *decide.Event, wanted map[string]bool) {
 
 // fill has the request asked of a policy. p is used if it has several descriptors.
 func (j *job) fill(ask *decide.Ask, p *decide.Parts, by decide.Policy) {
-	ask.Policy, ask.Op, ask.Cost, ask.Terms, ask.Reserve = by, j.op, j.cost, j.terms, j.reserve
+	ask.Policy, ask.Op, ask.Cost, ask.Usage, ask.Terms, ask.Reserve = by, j.op, j.cost, j.usage, j.terms, j.reserve
 	if len(j.parts) == 0 {
 		ask.Descriptor = j.entries
 		return

@@ -21,6 +21,9 @@ type explainRequest struct {
 	Config  string        `help:"Policy file. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Envoy   string        `name:"envoy-config" help:"Directory with an envoyproxy/ratelimit configuration to use as the policy. Give the domain, and the entries of one descriptor in order." placeholder:"DIR" env:"HEADGATE_ENVOY_CONFIG"`
 	Cost    int64         `help:"What the request costs." default:"1"`
+	Model   string        `help:"The language model that the request calls. Default: the entry model." placeholder:"NAME"`
+	Input   int64         `name:"input-tokens" help:"How many tokens of input a call to a language model has." placeholder:"N"`
+	Output  int64         `name:"output-tokens" help:"How many tokens of output it has." placeholder:"N"`
 	Expect  []string      `help:"Exit with 1 unless this holds: allow, deny, or rule=NAME (the rule applies). May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
 	Store   string        `help:"Read the counters in this store, without charging them: redis://…, or any other URL that serve accepts." placeholder:"URL" env:"HEADGATE_STORE"`
 	Keys    hashKeys      `embed:"" group:"Hash keys"`
@@ -37,6 +40,18 @@ func (explainRequest) Help() string {
 		"  headgate explain --envoy-config ratelimit domain=edge user=anna path=/files/a\n" +
 		"  headgate explain --config headgate.yaml tier=free --cost 9 --expect allow --expect rule=login\n" +
 		"  headgate explain --config headgate.yaml api_key=k1 --store redis://127.0.0.1:6379/0"
+}
+
+// usage is what the request uses of a language model, or nil if it calls none.
+func (k *explainRequest) usage(d policy.Descriptor) *policy.Usage {
+	if k.Input == 0 && k.Output == 0 {
+		return nil
+	}
+	u := &policy.Usage{Model: k.Model, Input: k.Input, Output: k.Output}
+	if u.Model == "" {
+		u.Model, _ = d.Get("model")
+	}
+	return u
 }
 
 const explainHint = "headgate explain --help has examples"
@@ -60,7 +75,7 @@ func (k *explainRequest) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	e := rules.Explain(descriptor, k.Cost)
+	e := rules.Explain(descriptor, k.Cost, k.usage(descriptor))
 	if err := k.checkExpectations(&e); err != nil {
 		return err
 	}

@@ -38,20 +38,20 @@ type Policy struct {
 	OnError headgate.OnError
 }
 
-// Decide returns what binds a request. If the policy has nested limits, the entries of the
+// Decide returns what binds a request; see [policy.Set.DecideUsage]. If the policy has nested limits, the entries of the
 // descriptor must be in the order of the nesting, and the entry named "domain" is the domain.
-func (p Policy) Decide(d policy.Descriptor, cost int64, dst []headgate.Check) (policy.Outcome, error) {
+func (p Policy) Decide(d policy.Descriptor, cost int64, u *policy.Usage, dst []headgate.Check) (policy.Outcome, error) {
 	if p.Nested == nil {
-		return p.Set.Decide(d, cost, dst)
+		return p.Set.DecideUsage(d, cost, u, dst)
 	}
 	return p.Nested.Decide(d, cost, dst)
 }
 
 // Explain explains what Decide does with the request; see [explain.Request] and
 // [nested.Tree.Explain].
-func (p Policy) Explain(d policy.Descriptor, cost int64) explain.Explanation {
+func (p Policy) Explain(d policy.Descriptor, cost int64, u *policy.Usage) explain.Explanation {
 	if p.Nested == nil {
-		return explain.Request(p.Set, d, cost)
+		return explain.Request(p.Set, d, cost, u)
 	}
 	return p.Nested.Explain(d, cost)
 }
@@ -72,6 +72,9 @@ type Ask struct {
 	// no descriptor.
 	Descriptor policy.Descriptor
 	Cost       int64
+	// Usage is what a call to a language model may use, or nil. Without a Model, the model is the
+	// entry of that name.
+	Usage *policy.Usage
 	// Named are the checks as the caller has named them. A candidate makes checks of its own from
 	// them.
 	Named []Named
@@ -131,7 +134,7 @@ func (a *Ask) Resolve() error {
 	if a.Parts != nil {
 		return a.Parts.resolve(a)
 	}
-	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Checks[:0])
+	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Usage, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
 	a.Unenforced = policy.Unenforced(a.Unenforced[:0], outcome.Bounds)
 	return err

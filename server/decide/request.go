@@ -33,6 +33,7 @@ const (
 	GivenWait
 	GivenKeep
 	GivenEpoch
+	GivenUsage // of a request or a settlement
 )
 
 // Request is one request of a door. The door fills in what the caller asks for, calls Decide, and
@@ -232,6 +233,14 @@ func (r *Request) Check() {
 	default:
 		f.number(Place{Name: "cost"}, r.Cost, 1, headgate.MaxCount, "")
 	}
+	if r.Given&GivenUsage != 0 {
+		if f.usage(r.Usage); r.Given&GivenChecks != 0 {
+			f.Add(OutOfRange, Place{Name: "usage"}, "goes with a descriptor; each of the checks has a cost in what its rule counts")
+		}
+		if e := r.Entry("model"); r.Usage.Model == "" && e != nil {
+			r.Usage.Model = e.Value
+		}
+	}
 	if r.Given&GivenAt != 0 {
 		f.number(Place{Name: "at"}, r.At, 1, maxAt, ": microseconds since 1970, as the answer to the check gave them")
 	}
@@ -243,6 +252,22 @@ func (r *Request) Check() {
 		if r.Given&GivenID == 0 && !r.Reserve {
 			f.Add(OutOfRange, Place{Name: "lifetime_ms"}, "goes with an id")
 		}
+	}
+}
+
+// usage adds what is wrong with the usage of a model.
+func (f *Faults) usage(u *policy.Usage) {
+	if len(u.Model) > policy.MaxValue {
+		f.Add(OutOfRange, Place{List: "usage", Name: "model"}, "has %d bytes, may have %d", len(u.Model), policy.MaxValue)
+	}
+	for _, n := range [...]struct {
+		name  string
+		value int64
+	}{{"input_tokens", u.Input}, {"cached_input_tokens", u.CachedInput}, {"cache_write_tokens", u.CacheWrite}, {"output_tokens", u.Output}} {
+		f.number(Place{List: "usage", Name: n.name}, n.value, 0, headgate.MaxCount, "")
+	}
+	if u.CachedInput+u.CacheWrite > u.Input {
+		f.Add(OutOfRange, Place{List: "usage", Name: "input_tokens"}, "is %d, must have the %d from or for the cache among it", u.Input, u.CachedInput+u.CacheWrite)
 	}
 }
 
@@ -325,7 +350,7 @@ func (r *Request) Explain(ctx context.Context, d Decider) (explain.Explanation, 
 		o.Kind = Faulty
 		return explain.Explanation{}, o
 	}
-	e := r.Policy.Explain(r.Descriptor, r.Cost)
+	e := r.Policy.Explain(r.Descriptor, r.Cost, r.Usage)
 	if e.Error != "" {
 		return e, o
 	}
@@ -352,6 +377,8 @@ type Settlement struct {
 	Cost int64
 	// Status is the HTTP status that the work has ended with, if it was given.
 	Status int64
+	// Usage is what a call to a language model has used, if it was given.
+	Usage policy.Usage
 	// Given says which of the fields the caller has sent.
 	Given Given
 }
@@ -380,7 +407,11 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		s.Cost = -1 // as estimated
 	}
 	r.Policy = d.Policy()
-	units := r.Policy.Settle(&reserved, s.Cost, int(s.Status))
+	var used *policy.Usage
+	if s.Given&GivenUsage != 0 {
+		used = &s.Usage
+	}
+	units := r.Policy.SettleUsage(&reserved, s.Cost, used, int(s.Status))
 	if r.decisions, err = d.Settle(ctx, reserved, units, r.decisions[:0]); err != nil {
 		o.fail(ctx, err)
 		return o
@@ -398,8 +429,11 @@ func (s *Settlement) check(f *Faults) {
 	}
 	if s.Given&GivenCost != 0 {
 		f.number(Place{Name: "cost"}, s.Cost, 0, headgate.MaxCount, "")
-	} else if s.Given&GivenStatus == 0 {
-		f.Add(OutOfRange, Place{Name: "cost"}, "is missing; send the real cost, or the status that the request ended with, or both")
+	} else if s.Given&(GivenStatus|GivenUsage) == 0 {
+		f.Add(OutOfRange, Place{Name: "cost"}, "is missing; send the real cost or usage, or the status that the request ended with")
+	}
+	if s.Given&GivenUsage != 0 {
+		f.usage(&s.Usage)
 	}
 	if s.Given&GivenStatus != 0 {
 		f.number(Place{Name: "status"}, s.Status, 100, 599, "")

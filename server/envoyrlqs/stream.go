@@ -237,7 +237,7 @@ func (h *held) resolve(rules decide.Policy, domain string) {
 	} else {
 		entries = append(policy.Descriptor{{Name: nested.DomainEntry, Value: domain}}, entries...)
 	}
-	bound, err := rules.Decide(entries, 1, nil)
+	bound, err := rules.Decide(entries, 1, nil, nil)
 	switch {
 	case err != nil:
 		h.blanket, h.why = Undivided, err

@@ -45,7 +45,7 @@ func ended(why outcome, p notice.Problem) *refusal {
 // the headers of the answer.
 func (d *decision) decide(h http.Header) (outcome, *refusal) {
 	c, id := &d.charge, d.id
-	found, err := id.plan.policy.Decide(id.facts, 1, c.Checks[:0])
+	found, err := id.plan.policy.Decide(id.facts, 1, nil, c.Checks[:0])
 	if err != nil {
 		return 0, uncountable(err)
 	}

@@ -13,13 +13,14 @@ import (
 type message struct {
 	decide.Request
 	settlement decide.Settlement
+	usage      policy.Usage
 	permit     decide.PermitCall
 }
 
 // reset clears the message. It keeps the memory of its slices.
 func (m *message) reset() {
 	m.Request.Reset()
-	m.settlement = decide.Settlement{}
+	m.settlement, m.usage = decide.Settlement{}, policy.Usage{}
 	m.permit = decide.PermitCall{}
 }
 
@@ -35,10 +36,10 @@ type decoder struct {
 type form uint8
 
 const (
-	formCheck  form = iota // descriptor, checks, cost
+	formCheck  form = iota // descriptor, checks, cost, usage
 	formTake               // and id, lifetime_ms
 	formRefund             // and at
-	formSettle             // reservation, cost, status
+	formSettle             // reservation, cost, usage, status
 	formCancel             // reservation
 
 	// All of these have rule, key and holder.
@@ -52,10 +53,10 @@ const (
 
 // known names the fields of each form.
 var known = [forms]string{
-	formCheck:  "descriptor, checks and cost",
-	formTake:   "descriptor, checks, cost, id and lifetime_ms",
-	formRefund: "descriptor, checks, cost and at",
-	formSettle: "reservation, cost and status",
+	formCheck:  "descriptor, checks, cost and usage",
+	formTake:   "descriptor, checks, cost, usage, id and lifetime_ms",
+	formRefund: "descriptor, checks, cost, usage and at",
+	formSettle: "reservation, cost, usage and status",
 	formCancel: "reservation",
 
 	formAcquire: "rule, key, holder, cost, ttl_ms, wait_ms and keep_ms",
@@ -135,6 +136,8 @@ func (d *decoder) member(name string) bool {
 		return d.permitMember(name, p)
 	case name == "cost" && d.form == formSettle:
 		return d.once(&s.Given, decide.GivenCost, p) && d.readInteger(p, &s.Cost)
+	case name == "usage" && d.form == formSettle:
+		return d.once(&s.Given, decide.GivenUsage, p) && d.readUsage(&s.Usage)
 	case name == "reservation" && d.form.settles():
 		return d.once(&s.Given, decide.GivenReservation, p) && d.readString(p, &s.Reservation)
 	case name == "status" && d.form == formSettle:
@@ -142,6 +145,9 @@ func (d *decoder) member(name string) bool {
 	case d.form.settles():
 	case name == "cost":
 		return d.once(&d.Given, decide.GivenCost, p) && d.readInteger(p, &d.Cost)
+	case name == "usage":
+		d.Usage = &d.usage
+		return d.once(&d.Given, decide.GivenUsage, p) && d.readUsage(&d.usage)
 	case name == "descriptor":
 		return d.once(&d.Given, decide.GivenDescriptor, p) && d.entries()
 	case name == "checks":
@@ -254,6 +260,43 @@ func (d *decoder) entries() bool {
 			d.Faults.Add(decide.Malformed, p, "is given twice")
 		}
 		d.AddEntry(e)
+	}
+}
+
+// readUsage reads what a call to a language model uses.
+func (d *decoder) readUsage(to *policy.Usage) bool {
+	if d.peek() != '{' {
+		return d.wrongType(decide.Place{Name: "usage"}, "an object")
+	}
+	d.pos++
+	var seen decide.Given // of these fields
+	for first := true; ; first = false {
+		more, ok := d.next('}', first)
+		if !ok || !more {
+			return ok
+		}
+		name, ok := d.name()
+		if !ok {
+			return false
+		}
+		p := decide.Place{List: "usage", Name: name}
+		switch name {
+		case "model":
+			ok = d.once(&seen, 1, p) && d.readString(p, &to.Model)
+		case "input_tokens":
+			ok = d.once(&seen, 2, p) && d.readInteger(p, &to.Input)
+		case "cached_input_tokens":
+			ok = d.once(&seen, 4, p) && d.readInteger(p, &to.CachedInput)
+		case "cache_write_tokens":
+			ok = d.once(&seen, 8, p) && d.readInteger(p, &to.CacheWrite)
+		case "output_tokens":
+			ok = d.once(&seen, 16, p) && d.readInteger(p, &to.Output)
+		default:
+			ok = d.unknown(p, "model, input_tokens, cached_input_tokens, cache_write_tokens and output_tokens")
+		}
+		if !ok {
+			return false
+		}
 	}
 }
 

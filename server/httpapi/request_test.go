@@ -56,7 +56,7 @@ func TestDecode(t *testing.T) {
 		{"not UTF-8", 0, "{\"descriptor\":{\"a\":\"\xff\"}}", "400 body: the body is not UTF-8; keys of other bytes must be encoded by the caller, as base64 for instance"},
 		{"array", 0, `[1]`, "400 body: the body must be an object, not an array"},
 		{"null", 0, `null`, "400 body: the body must be an object, not null"},
-		{"deep", 0, `{"x":` + strings.Repeat("[", 40_000), "400 body: the body is not JSON: values nest deeper than 32, at byte 36\n400 x: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms"},
+		{"deep", 0, `{"x":` + strings.Repeat("[", 40_000), "400 body: the body is not JSON: values nest deeper than 32, at byte 36\n400 x: is not a field here; the fields are descriptor, checks, cost, usage, id and lifetime_ms"},
 		{"leading zero", 0, `{"cost":01}`, "400 body: the body is not JSON: a number begins with a zero, at byte 8"},
 		{"plus", 0, `{"cost":+1}`, "400 body: the body is not JSON: expected a value, found '+', at byte 8"},
 		{"no digits", 0, `{"cost":-}`, "400 body: the body is not JSON: expected a digit, found '}', at byte 9"},
@@ -70,10 +70,10 @@ func TestDecode(t *testing.T) {
 		{"wrong types within", 0, `{"descriptor":{"ip":1},"checks":[1,{"rule":null,"key":true,"cost":"x"}]}`, "400 descriptor.ip: must be a string, not a number\n" +
 			"400 checks[0]: must be an object, not a number\n400 checks[1].rule: must be a string, not null\n" +
 			"400 checks[1].key: must be a string, not a boolean\n400 checks[1].cost: must be a whole number, not a string"},
-		{"unknown fields", 0, `{"descriptor":{},"Cost":1,"at":1,"checks":[{"rule":"r","key":"k","weight":2}]}`, "400 Cost: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms\n" +
-			"400 at: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms\n400 checks[0].weight: is not a field here; the fields are rule, key and cost"},
-		{"unknown field of a refund", headgate.OpRefund, `{"descriptor":{},"x":1}`, "400 x: is not a field here; the fields are descriptor, checks, cost and at"},
-		{"long name", 0, `{"` + long + `":1}`, "400 " + long[:64] + "…: is not a field here; the fields are descriptor, checks, cost, id and lifetime_ms"},
+		{"unknown fields", 0, `{"descriptor":{},"Cost":1,"at":1,"checks":[{"rule":"r","key":"k","weight":2}]}`, "400 Cost: is not a field here; the fields are descriptor, checks, cost, usage, id and lifetime_ms\n" +
+			"400 at: is not a field here; the fields are descriptor, checks, cost, usage, id and lifetime_ms\n400 checks[0].weight: is not a field here; the fields are rule, key and cost"},
+		{"unknown field of a refund", headgate.OpRefund, `{"descriptor":{},"x":1}`, "400 x: is not a field here; the fields are descriptor, checks, cost, usage and at"},
+		{"long name", 0, `{"` + long + `":1}`, "400 " + long[:64] + "…: is not a field here; the fields are descriptor, checks, cost, usage, id and lifetime_ms"},
 		{"twice", 0, `{"descriptor":{"a":"1","a":"1","b":"","b":""},"cost":1,"cost":1}`, "400 descriptor.a: is given twice\n400 descriptor.b: is given twice\n400 cost: is given twice"},
 		{"twice in a check", 0, `{"checks":[{"rule":"r","rule":"r","key":"k"}]}`, "400 checks[0].rule: is given twice"},
 

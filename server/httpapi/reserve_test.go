@@ -160,3 +160,49 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("a peek with it is answered with %d", w.Code)
 	}
 }
+
+// A call to a language model is reserved at what it may use, and settled at what it has used: the
+// rules that count it take their own part, by the prices of the model.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	set, err := policy.New([]policy.Rule{
+		{Limits: headgate.MustRule("calls", headgate.Sliding(10, time.Hour))},
+		{Limits: headgate.MustRule("tokens", headgate.Sliding(1000, time.Hour)), Counts: policy.CountTokens},
+		{Limits: headgate.MustRule("money", headgate.Sliding(1000, time.Hour)), Counts: policy.CountMoney},
+	}, policy.Models(policy.Model{Name: "m*", Priced: true, Input: 500_000, CachedInput: 100_000, Output: 1_000_000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(over(inMemory{memory.New(), set}), Options{})
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		want       string // in the answer
+		remaining  []int64
+	}{
+		{"/v1/reserve", `{"descriptor":{"model":"m1"},"usage":{"input_tokens":100,"output_tokens":500},"id":"a"}`, 200, "", []int64{9, 400, 450}},
+		{"/v1/check", `{"descriptor":{"model":"m1"},"usage":{"input_tokens":1,"output_tokens":400}}`, 200, `"allowed":false`, []int64{9, 400, 450}},
+		{"/v1/settle", `{"reservation":"a","usage":{"model":"m1","input_tokens":90,"cached_input_tokens":40,"output_tokens":10}}`, 200, "", []int64{9, 900, 961}},
+		{"/v1/check", `{"descriptor":{}}`, 200, "", []int64{8}},
+		{"/v1/check", `{"descriptor":{},"usage":{"model":"other","input_tokens":1}}`, 422, `the model \"other\" has no price`, nil},
+		{"/v1/check", `{"descriptor":{},"usage":{"input_tokens":-1,"output":1,"model":"m","model":"n"}}`, 400, "is given twice", nil},
+		{"/v1/check", `{"descriptor":{},"usage":{"model":"m","input_tokens":1,"cached_input_tokens":2}}`, 422, "is 1, must have the 2 from or for the cache among it", nil},
+		{"/v1/check", `{"checks":[{"rule":"tokens","key":""}],"usage":{}}`, 422, "goes with a descriptor", nil},
+		{"/v1/check", `{"checks":[{"rule":"tokens","key":"","cost":900}]}`, 200, "", []int64{0}},
+	} {
+		w := post(h, tt.path, tt.body)
+		var a struct {
+			Decisions []struct{ Remaining int64 }
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+			t.Fatal(err)
+		}
+		var left []int64
+		for _, d := range a.Decisions {
+			left = append(left, d.Remaining)
+		}
+		if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) || !slices.Equal(left, tt.remaining) {
+			t.Errorf("%s %s: %d %s, want %d with %q and %d remaining", tt.path, tt.body, w.Code, w.Body, tt.status, tt.want, tt.remaining)
+		}
+	}
+}

@@ -34,6 +34,7 @@ type shownRule struct {
 	Direct bool             `json:"direct"`
 	Match  []shownCondition `json:"match"`
 	Per    []string         `json:"per"`
+	Counts string           `json:"counts,omitempty"`
 	Cost   int64            `json:"cost"`
 	Costs  *shownCosts      `json:"costs,omitempty"`
 	// Limits are the limits of the rule. With a tariff, they are those for values without a tier, or
@@ -178,6 +179,9 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 		Name: r.Name, Direct: r.Direct, Match: showConditions(r.Match), Per: []string{}, Cost: max(r.Cost, 1),
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
 		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
+	}
+	if r.Counts != policy.CountRequests {
+		shown.Counts = r.Counts.String()
 	}
 	if p := r.InProgress; p != nil {
 		shown.InProgress = showInProgress(set, p)

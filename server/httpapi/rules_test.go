@@ -80,7 +80,7 @@ func TestRulesShowAll(t *testing.T) {
 	for kind, shown := range map[reflect.Type][]string{
 		// Written is places in the file, for messages of lint; an answer has that of the rule.
 		reflect.TypeFor[policy.Rule](): {
-			"Written", "Name", "Match", "Per", "Limits", "Tariff", "InProgress", "Overrides", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
+			"Written", "Name", "Match", "Per", "Limits", "Tariff", "InProgress", "Overrides", "Counts", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
 		},
 		reflect.TypeFor[policy.Override]():    {"Match", "Limits", "InProgress", "Until", "Pos"},
 		reflect.TypeFor[policy.InProgress]():  {"Limit", "Entry", "Values", "Wait", "Queue", "Shared", "TTL"},

@@ -1,0 +1,198 @@
+package policy
+
+import (
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+)
+
+// modelSet has a rule for everything that can be counted, and three models.
+func modelSet(t *testing.T, opts ...Option) *Set {
+	t.Helper()
+	var rules []Rule
+	for c := range counteds {
+		rules = append(rules, Rule{Limits: headgate.MustRule(c.String(), headgate.PerHour(headgate.MaxCount)), Counts: c})
+	}
+	rules = append(rules, Rule{Limits: headgate.MustRule("doubled", headgate.PerHour(headgate.MaxCount)), Counts: CountTokens, Cost: 2})
+	set, err := New(rules, append([]Option{Models(
+		Model{Name: "small*", Priced: true, Input: 250_000, CachedInput: 25_000, Output: 2_000_000, MaxOutput: 4096},
+		Model{Name: "small-2", Priced: true, Input: 1_000_000, Output: 1_000_000},
+		Model{Name: "fast", Is: "small-1"},
+		Model{Name: "free", Priced: true},
+		Model{Name: "unpriced", MaxOutput: 10},
+	)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// costsOf is what a call costs under each rule that binds it.
+func costsOf(t *testing.T, s *Set, u *Usage) map[string]int64 {
+	t.Helper()
+	found, err := s.DecideUsage(nil, 1, u, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := make(map[string]int64)
+	for i := range found.Checks {
+		costs[found.Checks[i].Rule.Name()] = found.Checks[i].Cost
+	}
+	for _, b := range s.Inspect(nil, 1, u) {
+		if got := costs[b.Rule.Name]; b.Binds() && b.Checks[0].Cost != got || !b.Binds() && got != 0 {
+			t.Errorf("%s: Inspect does not agree with a cost of %d", b.Rule.Name, got)
+		}
+	}
+	return costs
+}
+
+// Each rule takes the cost that it counts.
+func TestUsageCosts(t *testing.T) {
+	t.Parallel()
+	s := modelSet(t)
+	for _, tt := range []struct {
+		what string
+		u    *Usage
+		want map[string]int64
+	}{
+		{"no call of a model", nil, map[string]int64{"requests": 1}},
+		{"input and output", &Usage{Model: "small-1", Input: 1000, Output: 100}, map[string]int64{
+			"requests": 1, "input_tokens": 1000, "output_tokens": 100, "tokens": 1100, "doubled": 2200, "money": 250 + 200,
+		}},
+		{"a cache", &Usage{Model: "small-1", Input: 1000, CachedInput: 400, Output: 100}, map[string]int64{
+			"requests": 1, "input_tokens": 1000, "output_tokens": 100, "tokens": 1100, "doubled": 2200, "money": 150 + 10 + 200,
+		}},
+		{"another name for a model, one token, rounded up", &Usage{Model: "fast", Input: 1}, map[string]int64{
+			"requests": 1, "input_tokens": 1, "tokens": 1, "doubled": 2, "money": 1,
+		}},
+		{"the longest name", &Usage{Model: "small-2", Input: 7}, map[string]int64{
+			"requests": 1, "input_tokens": 7, "tokens": 7, "doubled": 14, "money": 7,
+		}},
+		{"a model that costs nothing", &Usage{Model: "free", Output: 7}, map[string]int64{
+			"requests": 1, "output_tokens": 7, "tokens": 7, "doubled": 14,
+		}},
+	} {
+		if got := costsOf(t, s, tt.u); !equalCosts(got, tt.want) {
+			t.Errorf("%s: costs %v, want %v", tt.what, got, tt.want)
+		}
+	}
+}
+
+func equalCosts(a, b map[string]int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// What cannot be counted is an error, and binds nothing.
+func TestUsageMistakes(t *testing.T) {
+	t.Parallel()
+	s := modelSet(t)
+	for _, tt := range []struct {
+		u    Usage
+		want string
+	}{
+		{Usage{Model: "unpriced", Input: 1}, `the model "unpriced" has no price`},
+		{Usage{Model: "else", Input: 1}, `the model "else" has no price`},
+		{Usage{Model: "free", Input: -1}, "the usage has -1 tokens"},
+		{Usage{Model: "free", Output: headgate.MaxCount + 1}, "the usage has 1000000001 tokens"},
+		{Usage{Model: "free", Input: 1, CachedInput: 2}, "the usage has 1 tokens of input, and 2 of them"},
+		{Usage{Model: "free", Input: headgate.MaxCount, Output: 1}, "the request costs 1000000001, must be at most 1000000000"},
+		{Usage{Model: "small-2", Input: headgate.MaxCount}, ""},
+	} {
+		found, err := s.DecideUsage(nil, 1, &tt.u, nil)
+		if tt.want == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", tt.u, err)
+			}
+			continue
+		}
+		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.want) || len(found.Checks) > 0 {
+			t.Errorf("%+v: the error is %v with %d checks, want %q", tt.u, err, len(found.Checks), tt.want)
+		}
+	}
+}
+
+// Money is exact, and rounded up once for a request.
+func TestPriceIsExact(t *testing.T) {
+	t.Parallel()
+	for range 20_000 {
+		amount := func(most int64) int64 { return rand.Int64N(max(1, most>>rand.IntN(40))) + 1 } //nolint:gosec // for a test
+		m := Model{Priced: true, Input: amount(MaxPrice), CachedInput: amount(MaxPrice), CacheWrite: amount(MaxPrice), Output: amount(MaxPrice)}
+		u := Usage{CachedInput: amount(headgate.MaxCount / 4), CacheWrite: amount(headgate.MaxCount / 4), Output: amount(headgate.MaxCount)}
+		u.Input = u.CachedInput + u.CacheWrite + amount(headgate.MaxCount/4)
+		unit := []int64{1, 10, 1000, MicroUnits}[rand.IntN(4)] //nolint:gosec // for a test
+		sum := new(big.Int)
+		for _, part := range [][2]int64{
+			{u.Input - u.CachedInput - u.CacheWrite, m.Input}, {u.CachedInput, m.CachedInput}, {u.CacheWrite, m.CacheWrite}, {u.Output, m.Output},
+		} {
+			sum.Add(sum, new(big.Int).Mul(big.NewInt(part[0]), big.NewInt(part[1])))
+		}
+		divisor := big.NewInt(MicroUnits * unit)
+		want, rest := new(big.Int).DivMod(sum, divisor, new(big.Int))
+		if rest.Sign() > 0 {
+			want.Add(want, big.NewInt(1))
+		}
+		if most := big.NewInt(headgate.MaxCount + 1); want.Cmp(most) > 0 {
+			want = most
+		}
+		if got := m.price(&u, unit); big.NewInt(got).Cmp(want) != 0 {
+			t.Fatalf("%+v at %+v in units of %d costs %d, want %v", u, m, unit, got, want)
+		}
+	}
+}
+
+// A reservation is settled at what each rule counts.
+func TestSettleUsage(t *testing.T) {
+	t.Parallel()
+	s := modelSet(t)
+	found, err := s.DecideUsage(nil, 1, &Usage{Model: "small-1", Input: 1000, Output: 1000}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := headgate.Reservation{Checks: found.Checks} // of requests, input, output, tokens, money and doubled
+	for _, tt := range []struct {
+		what string
+		cost int64
+		u    *Usage
+		want []int64
+	}{
+		{"the truth", -1, &Usage{Model: "small-1", Input: 900, CachedInput: 500, Output: 10}, []int64{1, 900, 10, 910, 100 + 13 + 20, 1820}},
+		{"an unknown usage", -1, nil, []int64{1, 1000, 1000, 2000, 2250, 4000}},
+		{"nothing", 0, new(Usage), []int64{0, 0, 0, 0, 2250, 0}}, // the model without a name has no price
+		{"nothing, of a model", 0, &Usage{Model: "small-1"}, []int64{0, 0, 0, 0, 0, 0}},
+		{"a model without a price", -1, &Usage{Model: "unpriced", Input: 1, Output: 1}, []int64{1, 1, 1, 2, 2250, 4}},
+		{"an absurd usage", -1, &Usage{Model: "small-1", Output: -1}, []int64{1, 1000, 1000, 2000, 2250, 4000}},
+	} {
+		if got := s.SettleUsage(&r, tt.cost, tt.u, 0); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: settled at %v, want %v", tt.what, got, tt.want)
+		}
+	}
+	if s.Term(found.Checks) != usageTerm || s.Term(found.Checks[:1]) != headgate.DefaultTerm {
+		t.Error("reservations of calls of models last as long as others")
+	}
+}
+
+// Mistakes about models are told, all at once.
+func TestModelMistakes(t *testing.T) {
+	t.Parallel()
+	_, err := New(nil, MoneyUnit(3), Models(
+		Model{}, Model{Name: "a*b"}, Model{Name: "c"}, Model{Name: "c"}, Model{Name: "d*", Is: "c"},
+		Model{Name: "e", Is: "c", Input: 1}, Model{Name: "f", Is: "g"}, Model{Name: "g", Is: "c"}, Model{Name: "h", Output: MaxPrice + 1, Image: -1},
+	))
+	var found *Error
+	if !errors.As(err, &found) || len(found.Mistakes) != 9 {
+		t.Fatalf("the mistakes are %v, want 9", err)
+	}
+}

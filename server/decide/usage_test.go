@@ -1,0 +1,104 @@
+package decide_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// Random histories of calls that are reserved and settled leave what an oracle says: it adds up for
+// each rule what the calls that are not denied have cost, and denies what does not fit under one.
+func TestUsageAgainstOracle(t *testing.T) {
+	t.Parallel()
+	const limit = 100_000
+	names := []string{"requests", "input_tokens", "output_tokens", "tokens", "money"}
+	counted := []policy.Counted{policy.CountRequests, policy.CountInputTokens, policy.CountOutputTokens, policy.CountTokens, policy.CountMoney}
+	var rules []policy.Rule
+	limits := []int64{300, limit, limit, limit + limit/2, limit}
+	for i, name := range names {
+		// Windows of a year, so that nothing comes back by itself.
+		l := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limits[i], Align: headgate.AlignYear}
+		rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, l), Counts: counted[i]})
+	}
+	set, err := policy.New(rules, policy.Models(policy.Model{Name: "m", Priced: true, Input: 500_000, Output: 1_500_000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := func(u policy.Usage) [5]int64 {
+		return [5]int64{1, u.Input, u.Output, u.Input + u.Output, (u.Input + 3*u.Output + 1) / 2}
+	}
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 34)) //nolint:gosec // for a test
+		d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New(memory.Clock(func() int64 { return 1_763_712_000_000_000 }))}
+		type reserved struct {
+			id    string
+			units [5]int64
+		}
+		var open []reserved
+		var used [5]int64
+		denied := 0
+		for range 400 {
+			if len(open) > 0 && random.IntN(2) == 0 {
+				i := random.IntN(len(open))
+				r := open[i]
+				open = append(open[:i], open[i+1:]...)
+				u := policy.Usage{Model: "m", Input: random.Int64N(900), Output: random.Int64N(900)}
+				s := decide.Settlement{Reservation: r.id, Usage: u, Given: decide.GivenUsage}
+				units := costs(u)
+				switch random.IntN(4) {
+				case 0: // the provider has refused
+					s.Given, s.Usage, units = decide.GivenCost|decide.GivenUsage, policy.Usage{Model: "m"}, [5]int64{}
+				case 1: // nobody knows
+					s.Given, s.Status, units = decide.GivenStatus, 200, r.units
+				}
+				var request decide.Request
+				if o := request.Settle(t.Context(), d, s); o.Kind != decide.Decided {
+					t.Fatalf("seed %d: %s", seed, o.Text())
+				}
+				for j := range used {
+					used[j] += units[j] - r.units[j]
+				}
+				continue
+			}
+			u := policy.Usage{Model: "m", Input: 1 + random.Int64N(900), Output: 1 + random.Int64N(900)}
+			units := costs(u)
+			fits := true
+			for j := range used {
+				fits = fits && used[j]+units[j] <= limits[j]
+			}
+			request := decide.Request{Ask: decide.Ask{Reserve: true, Usage: &u}, Given: decide.GivenDescriptor | decide.GivenUsage}
+			o := request.Decide(t.Context(), d)
+			if o.Kind != decide.Decided || o.Verdict.Allowed != fits {
+				t.Fatalf("seed %d: %v with %v used: allowed %v, want %v: %s", seed, units, used, o.Verdict.Allowed, fits, o.Text())
+			}
+			if !fits {
+				denied++
+				continue
+			}
+			open = append(open, reserved{request.Reservation.ID, units})
+			for j := range used {
+				used[j] += units[j]
+			}
+		}
+		for j, name := range names {
+			c, err := set.Check(name, "", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decisions, err := d.Store.Take(t.Context(), headgate.OpPeek, []headgate.Check{c}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := limits[j] - decisions[0].Remaining; got != min(used[j], limits[j]) {
+				t.Errorf("seed %d: %s: %d used, want %d", seed, name, got, used[j])
+			}
+		}
+		if denied == 0 {
+			t.Errorf("seed %d: nothing was denied", seed)
+		}
+	}
+}
