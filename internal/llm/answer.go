@@ -1,0 +1,334 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
+)
+
+// The bounds of what a [Meter] remembers.
+const (
+	// maxUsage is how large the usage in an answer may be.
+	maxUsage = 16 << 10
+	// maxHeld is how much of an event is held back to see whether the client gets it. An event that
+	// is larger is not the one that was asked for in its place.
+	maxHeld = 64 << 10
+)
+
+// Meter reads the answer to a call while it passes, and finds what the call has used. It is not
+// safe for concurrent use.
+type Meter struct {
+	// Events is how many events with a part of the answer have come.
+	Events int64
+
+	protocol Protocol
+	from     io.ReadCloser
+	events   bool // the answer is a stream of events
+	withhold bool // the event with the usage is not for the client
+	find     finder
+	found    usage
+	last     bool // nothing of the usage is to come any more
+	ended    bool // the answer is complete
+
+	line    []byte // the beginning of the line, up to what tells its kind
+	width   int    // how long the line is
+	held    []byte // what has come of an event, if withhold is set
+	passing bool   // the event is too large to be held
+	out     []byte // what the client gets next
+	err     error
+}
+
+// Meter returns the body of an answer for the client. events says that it is a stream of events.
+func (c *Call) Meter(from io.ReadCloser, events bool) *Meter {
+	return &Meter{protocol: c.Protocol, from: from, events: events, withhold: events && c.adds()}
+}
+
+// Read implements [io.Reader]. It returns what has come, without waiting for more.
+func (m *Meter) Read(p []byte) (int, error) {
+	if !m.withhold {
+		n, err := m.from.Read(p)
+		m.note(p[:n])
+		m.end(err)
+		return n, err
+	}
+	for len(m.out) == 0 && m.err == nil {
+		n, err := m.from.Read(p)
+		m.out = m.out[:0]
+		m.note(p[:n])
+		if m.end(err); err != nil {
+			m.out, m.err = append(m.out, m.held...), err
+			m.held = nil
+		}
+	}
+	n := copy(p, m.out)
+	if m.out = m.out[n:]; len(m.out) > 0 {
+		return n, nil
+	}
+	return n, m.err
+}
+
+// Close implements [io.Closer].
+func (m *Meter) Close() error { return m.from.Close() }
+
+func (m *Meter) end(err error) { m.ended = m.ended || errors.Is(err, io.EOF) }
+
+// note reads a piece of the answer.
+func (m *Meter) note(p []byte) {
+	if !m.events {
+		m.find.feed(p)
+		m.take()
+		return
+	}
+	for len(p) > 0 {
+		end := bytes.IndexByte(p, '\n')
+		piece := p
+		if end >= 0 {
+			piece = p[:end+1]
+		}
+		p = p[len(piece):]
+		m.hold(piece)
+		m.noteLine(piece, end >= 0)
+	}
+}
+
+// noteLine reads a piece of a line of events, which may be its end.
+func (m *Meter) noteLine(piece []byte, ends bool) {
+	const data = "data:"
+	rest := piece
+	if n := len(data) + len(" [DONE]") - len(m.line); n > 0 {
+		m.line = append(m.line, piece[:min(n, len(piece))]...)
+	}
+	if before := len(data) - m.width; before > 0 {
+		rest = piece[min(before, len(piece)):]
+	}
+	m.width += len(piece)
+	if bytes.HasPrefix(m.line, []byte(data)) {
+		m.find.feed(rest)
+	}
+	if !ends {
+		return
+	}
+	switch content := bytes.TrimRight(m.line, "\r\n"); {
+	case m.width <= 2 && len(content) == 0:
+		m.endEvent()
+	case string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(data)))) == "[DONE]":
+		m.ended = true
+	}
+	m.line, m.width = m.line[:0], 0
+}
+
+// endEvent is called at the blank line behind an event.
+func (m *Meter) endEvent() {
+	said, empty := m.find.began, m.find.noChoices
+	used := m.take()
+	if said && !used && !m.ended {
+		m.Events++
+	}
+	if !m.withhold {
+		return
+	}
+	if !(used && empty) || m.passing {
+		m.out = append(m.out, withoutNull(m.held)...)
+	}
+	m.held, m.passing = m.held[:0], false
+}
+
+// hold keeps a piece of an event until it is complete, or passes it on.
+func (m *Meter) hold(piece []byte) {
+	if !m.withhold {
+		return
+	}
+	if m.held = append(m.held, piece...); len(m.held) > maxHeld {
+		m.passing = true
+	}
+	if m.passing {
+		m.out, m.held = append(m.out, m.held...), m.held[:0]
+	}
+}
+
+// withoutNull removes the empty usage that a provider puts into each event if it is asked for usage.
+// In texts of JSON the quotes would be escaped.
+func withoutNull(event []byte) []byte {
+	const null = `,"usage":null`
+	if at := bytes.LastIndex(event, []byte(null)); at >= 0 {
+		return append(event[:at:at], event[at+len(null):]...)
+	}
+	return event
+}
+
+// take adds what was found to the usage, and reports whether that was any.
+func (m *Meter) take() bool {
+	raw, within := m.find.captured, m.find.within
+	if len(raw) == 0 && m.events || !m.events && m.find.depth > 0 {
+		m.find.reset(m.events)
+		return false
+	}
+	m.find.reset(m.events)
+	if len(raw) == 0 || json.Unmarshal(raw, &m.found) != nil {
+		return false
+	}
+	// The beginning of a message tells only its input.
+	m.last = within != "message"
+	return true
+}
+
+// usage is what providers write of usage, each in its own words.
+type usage struct {
+	Prompt        *int64  `json:"prompt_tokens"`
+	Completion    *int64  `json:"completion_tokens"`
+	PromptDetails details `json:"prompt_tokens_details"`
+	Input         *int64  `json:"input_tokens"`
+	Output        *int64  `json:"output_tokens"`
+	InputDetails  details `json:"input_tokens_details"`
+	CacheRead     int64   `json:"cache_read_input_tokens"`
+	CacheCreation int64   `json:"cache_creation_input_tokens"`
+}
+
+type details struct {
+	Cached int64 `json:"cached_tokens"`
+}
+
+// Usage returns what the call has used, as far as the answer says it, with no Model. complete says
+// that the provider has said all of it; otherwise only the input may be known.
+func (m *Meter) Usage() (u policy.Usage, complete bool) {
+	f := &m.found
+	in, out := f.Prompt, f.Completion
+	switch m.protocol {
+	case Responses, Messages:
+		in, out = f.Input, f.Output
+	case Embeddings:
+		if none := int64(0); out == nil {
+			out = &none
+		}
+	}
+	if in == nil {
+		return u, false
+	}
+	switch u.Input = *in; m.protocol {
+	case Messages:
+		u.CachedInput, u.CacheWrite = f.CacheRead, f.CacheCreation
+		u.Input += u.CachedInput + u.CacheWrite
+	case Responses:
+		u.CachedInput = f.InputDetails.Cached
+	default:
+		u.CachedInput = f.PromptDetails.Cached
+	}
+	if out != nil {
+		u.Output = *out
+	}
+	for _, n := range [...]int64{*in, u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Input - u.CachedInput - u.CacheWrite} {
+		if n < 0 || n > headgate.MaxCount {
+			return policy.Usage{}, false // No call uses that.
+		}
+	}
+	return u, out != nil && m.last && (m.ended || m.events && m.protocol != Chat)
+}
+
+// finder finds the usage in a value of JSON that comes in pieces, in memory of a fixed size.
+type finder struct {
+	began     bool // something has come
+	noChoices bool // there is a list of choices, which is empty
+	captured  []byte
+	within    string // "", "response" or "message": what the usage is in
+
+	depth     int
+	inText    bool
+	escaped   bool
+	word      [16]byte // the text, if it is short
+	length    int      // of the text
+	keys      [3]string
+	capturing int // the depth of what is captured; 0 is nothing
+	last      byte
+}
+
+// reset forgets a value. A value that is no event may come in further pieces.
+func (f *finder) reset(event bool) {
+	if event {
+		*f = finder{captured: f.captured[:0]}
+	}
+}
+
+func (f *finder) feed(p []byte) {
+	for _, c := range p {
+		if f.capturing > 0 && len(f.captured) < maxUsage {
+			f.captured = append(f.captured, c)
+		}
+		if f.inText {
+			f.feedText(c)
+			continue
+		}
+		switch c {
+		case ' ', '\t', '\r', '\n':
+			continue
+		case '"':
+			f.inText, f.length = true, 0
+		case ':':
+			if f.depth < len(f.keys) {
+				f.keys[f.depth] = f.name()
+			}
+		case ',':
+			if f.depth < len(f.keys) {
+				f.keys[f.depth] = ""
+			}
+		case '{', '[':
+			if c == '{' && f.capturing == 0 && f.isUsage() {
+				f.captured, f.capturing = append(f.captured[:0], c), f.depth+1
+			}
+			if f.depth++; f.depth < len(f.keys) {
+				f.keys[f.depth] = ""
+			}
+		case '}', ']':
+			if f.capturing == f.depth {
+				f.capturing = 0
+			}
+			f.noChoices = f.noChoices || c == ']' && f.last == '[' && f.depth == 2 && f.keys[1] == "choices"
+			f.depth = max(0, f.depth-1)
+		}
+		f.began, f.last = true, c
+	}
+}
+
+func (f *finder) feedText(c byte) {
+	switch {
+	case f.escaped:
+		f.escaped = false
+	case c == '\\':
+		f.escaped = true
+	case c == '"':
+		f.inText = false
+		return
+	}
+	if f.length < len(f.word) {
+		f.word[f.length] = c
+	}
+	f.length++
+}
+
+// name returns the text before a colon, if it is one of the keys that matter.
+func (f *finder) name() string {
+	if f.length <= len(f.word) {
+		for _, key := range [...]string{"usage", "choices", "response", "message"} {
+			if string(f.word[:f.length]) == key {
+				return key
+			}
+		}
+	}
+	return ""
+}
+
+// isUsage reports whether the object that begins is the usage, and notes what it is within.
+func (f *finder) isUsage() bool {
+	switch {
+	case f.depth == 1 && f.keys[1] == "usage":
+		f.within = ""
+		return true
+	case f.depth == 2 && f.keys[2] == "usage" && (f.keys[1] == "response" || f.keys[1] == "message"):
+		f.within = f.keys[1]
+		return true
+	}
+	return false
+}

@@ -1,0 +1,193 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// walker goes once through a body that is known to be JSON, notes where the known fields are, and
+// counts what is no text.
+type walker struct {
+	call  *Call
+	known []string
+	wrong *Mistake
+
+	images   int64 // parts that are images
+	pictures int64 // images whose bytes are in the body
+	pictured int64 // how many bytes that are
+	content  bool  // within the messages, where parts are
+}
+
+// part is an object within the body, as far as it says whether it is an image.
+type part struct {
+	base64, image bool
+	data          int64 // bytes of its data
+}
+
+// longest is how long a text is at most that says what a part is.
+const longest = 256
+
+// few is up to how many keys of an object are searched one by one.
+const few = 16
+
+// beyondTypes are the types of parts whose input is not in the bytes of the request.
+var beyondTypes = []string{"file", "input_file", "document", "item_reference", "container_upload"}
+
+func (w *walker) space(at int) int {
+	for src := w.call.body; at < len(src); at++ {
+		switch src[at] {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return at
+		}
+	}
+	return at
+}
+
+// object goes through the object that begins at a place, and returns where it ends.
+func (w *walker) object(at, depth int, into *part) int {
+	src := w.call.body
+	if depth > MaxDepth {
+		w.wrong = mistake("", "The body nests deeper than %d.", MaxDepth)
+		return at
+	}
+	var keys []string
+	var many map[string]bool
+	for at = w.space(at + 1); src[at] != '}'; {
+		end := w.text(at)
+		key := unquoted(src[at:end])
+		switch {
+		case len(keys) < few && !slices.Contains(keys, key):
+			keys = append(keys, key)
+		case len(keys) < few, slices.Contains(keys, key), many[key]:
+			w.wrong = mistake(shown(key), "The body has the key %q twice in one object.", shown(key))
+			return at
+		default:
+			if many == nil {
+				many = make(map[string]bool)
+			}
+			many[key] = true
+		}
+		from := w.space(w.space(end) + 1) // behind the colon
+		if depth == 1 {
+			w.content = key == "messages" || key == "input"
+		}
+		to := w.value(from, depth, key, into)
+		if w.wrong != nil {
+			return at
+		}
+		if depth == 1 {
+			w.field(key, span{from, to})
+		}
+		if at = w.space(to); src[at] == ',' {
+			at = w.space(at + 1)
+		}
+	}
+	return at + 1
+}
+
+// field notes a field of the body itself.
+func (w *walker) field(key string, s span) {
+	for _, name := range w.known {
+		if key == name {
+			w.call.fields[name] = s
+		} else if strings.EqualFold(key, name) && w.wrong == nil {
+			// Some servers take it for the field, and others do not.
+			w.wrong = mistake(shown(key), "The field %q is one that some servers take for %q; write it like that.", shown(key), name)
+		}
+	}
+}
+
+// value goes through the value of a key, or through one of a list, and returns where it ends.
+func (w *walker) value(at, depth int, key string, in *part) int {
+	src := w.call.body
+	switch src[at] {
+	case '{':
+		var inner part
+		end := w.object(at, depth+1, &inner)
+		if inner.base64 && inner.image {
+			w.pictures++
+			w.pictured += inner.data
+		}
+		return end
+	case '[':
+		if depth >= MaxDepth {
+			w.wrong = mistake("", "The body nests deeper than %d.", MaxDepth)
+			return at
+		}
+		for at = w.space(at + 1); src[at] != ']'; {
+			at = w.value(at, depth+1, "", in)
+			if w.wrong != nil {
+				return at
+			}
+			if at = w.space(at); src[at] == ',' {
+				at = w.space(at + 1)
+			}
+		}
+		return at + 1
+	case '"':
+		end := w.text(at)
+		if w.content {
+			w.look(key, src[at:end], in)
+		}
+		return end
+	}
+	for at < len(src) && !strings.ContainsRune(",]} \t\r\n", rune(src[at])) {
+		at++
+	}
+	return at
+}
+
+// look notes what the text of a key says about its part.
+func (w *walker) look(key string, quoted []byte, in *part) {
+	size := int64(len(quoted)) - 2
+	text := ""
+	if size <= longest {
+		text = unquoted(quoted)
+	}
+	switch key {
+	case "type":
+		switch {
+		case text == "image_url", text == "input_image", text == "image":
+			w.images++
+		case text == "base64":
+			in.base64 = true
+		case slices.Contains(beyondTypes, text):
+			w.call.beyond = "a part of the type " + text
+		}
+	case "media_type":
+		in.image = strings.HasPrefix(text, "image/")
+	case "data":
+		in.data = size
+	case "url", "image_url":
+		if bytes.HasPrefix(quoted, []byte(`"data:image/`)) {
+			w.pictures++
+			w.pictured += size
+		}
+	}
+}
+
+// text returns where the text ends that begins at a place.
+func (w *walker) text(at int) int {
+	for at++; w.call.body[at] != '"'; at++ {
+		if w.call.body[at] == '\\' {
+			at++
+		}
+	}
+	return at + 1
+}
+
+// unquoted returns the text of a key.
+func unquoted(quoted []byte) string {
+	if text := quoted[1 : len(quoted)-1]; !slices.Contains(text, '\\') {
+		return string(text)
+	}
+	var s string
+	_ = json.Unmarshal(quoted, &s) // It is valid.
+	return s
+}
+
+// shown is a key for messages.
+func shown(key string) string { return strings.ToValidUTF8(key[:min(len(key), 64)], "") }
