@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 )
@@ -163,8 +164,20 @@ func upstreamMapping() value[gatewayfile.Upstream] {
 		to("health", "active health checks", healthMapping(), func(into *t, _ *node, v gatewayfile.Health) { into.Health = &v }),
 		to("eject", "when to eject a target that does not answer", ejectMapping(), func(into *t, _ *node, v gatewayfile.Eject) { into.Eject = v }),
 		to("load", "adaptive concurrency limit for this upstream; {} suits most. Without it, concurrency is not limited", loadMapping(), func(into *t, _ *node, v gatewayfile.Load) { into.Load = &v }),
+		to("llm", "makes it a provider of language models, whose calls are counted by their tokens and prices", llmMapping(), func(into *t, _ *node, v gatewayfile.LLM) { into.LLM = &v }),
 		to("timeouts", "timeouts for its servers", timeoutsMapping(), func(into *t, _ *node, v gatewayfile.Timeouts) { into.Timeouts = v }),
 		to("tls", "TLS to https targets", tlsMapping(), func(into *t, _ *node, v gatewayfile.TLSFiles) { into.Files = v }),
+	})
+}
+
+func llmMapping() value[gatewayfile.LLM] {
+	type t = gatewayfile.LLM
+	return object("llm", []field[t]{
+		required(to("api", "what its servers speak: openai, anthropic, or compatible for servers that speak like OpenAI, such as vLLM and Ollama", oneOf(llm.OpenAI, llm.Anthropic, llm.Compatible), func(into *t, _ *node, v llm.API) { into.API = v })),
+		to("key_file", "file with the provider's key, which replaces the clients' keys. Default: no key", filledText(), func(into *t, _ *node, v string) { into.KeyFile = v }),
+		to("over_max_output", "calls that ask for more output than max_output of their model: reduce (default) what they ask for, or refuse them", oneOf("reduce", "refuse"), func(into *t, _ *node, v string) { into.RefuseOutput = v == "refuse" }),
+		to("unfinished", "calls whose answer ends without usage: reserved (default) leaves what they might have used charged; seen charges the parts of the answer that came", oneOf("reserved", "seen"), func(into *t, _ *node, v string) { into.SettleSeen = v == "seen" }),
+		to("other_paths", "requests that are no calls: refuse (default) all but the list of models, or pass them uncounted", oneOf("refuse", "pass"), func(into *t, _ *node, v string) { into.PassOthers = v == "pass" }),
 	})
 }
 

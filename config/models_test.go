@@ -1,11 +1,13 @@
 package config
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/lint"
 )
 
 const priced = `
@@ -71,5 +73,40 @@ func TestModelMistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "p.yml:1:") {
 			t.Errorf("%s: the mistake is %v, want %q", text, err, want)
 		}
+	}
+}
+
+// The files of the example load, lint has nothing to say of the policy, and the page shows it.
+func TestModelsPage(t *testing.T) {
+	t.Parallel()
+	const dir = "../examples/llm/"
+	text, err := os.ReadFile(dir + "policy.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := Parse("policy.yml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The server has a hash key.
+	for _, w := range lint.All(set) {
+		if w.Code != lint.PlainHash && w.Ignored == "" {
+			t.Errorf("lint warns: %s", w.Text)
+		}
+	}
+	if _, err := ReadGateway(dir + "gateway.yml"); err != nil {
+		t.Error(err)
+	}
+	page, err := os.ReadFile("../docs/language-models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```yaml\n")
+	if len(blocks) != 3 || !strings.HasPrefix(blocks[1], string(text)+"```") {
+		t.Errorf("the page does not show %spolicy.yml", dir)
+	}
+	gateway, _, _ := strings.Cut(blocks[len(blocks)-1], "```")
+	if _, err := ParseGateway("page", []byte(gateway)); err != nil {
+		t.Error(err)
 	}
 }

@@ -112,6 +112,13 @@ func (c *checker) upstreams(all []Upstream) {
 		if u.Balance > LeastConnections {
 			c.bad(field+".balance", "%s: balance %d is unknown", what, u.Balance)
 		}
+		if u.LLM != nil {
+			u.TargetHost = true
+			u.Timeouts.ResponseHeader = cmp.Or(u.Timeouts.ResponseHeader, DefaultResponseLLM)
+			if !IsHeaderValue(u.LLM.Key) {
+				c.bad(field+".llm", "%s: its key has characters that no header may have", what)
+			}
+		}
 		c.within(field+".timeouts.dial", what+": the time to dial", &u.Timeouts.Dial, DefaultDial)
 		c.within(field+".timeouts.response_header", what+": the time for an answer to begin", &u.Timeouts.ResponseHeader, DefaultResponseHeader)
 		c.within(field+".timeouts.idle", what+": the time for which an answer may pause", &u.Timeouts.Idle, DefaultIdle)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -77,6 +78,9 @@ type Upstream struct {
 	// Load finds out how many requests may be with the pool at the same time. Nil means
 	// that nothing bounds them.
 	Load *Load
+	// LLM makes the pool one of servers of language models, whose calls are counted by what they
+	// use. Nil means that it is none.
+	LLM *LLM
 	// Timeouts bound how long the pool's servers may take.
 	Timeouts Timeouts
 	// Files are the files that TLS is made of.
@@ -84,6 +88,25 @@ type Upstream struct {
 	// TLS is how https targets are spoken to. Nil means the system's authorities. A gateway
 	// file gives Files instead.
 	TLS *tls.Config
+}
+
+// LLM is how the calls to a provider of language models are counted. The gateway asks it under the
+// provider's own host.
+type LLM struct {
+	// API is whose manners the provider has.
+	API llm.API
+	// KeyFile has the key that the provider gets in place of the clients' keys. A gateway file
+	// gives it; Key is its content. Without a key, the provider gets none.
+	KeyFile, Key string
+	// PassOthers passes on requests that are no calls, uncounted. Otherwise only the list of models
+	// can be had besides.
+	PassOthers bool
+	// RefuseOutput refuses calls that ask for more output than their model may give. Otherwise they
+	// are changed to ask for no more.
+	RefuseOutput bool
+	// SettleSeen settles a call whose answer ends without usage at the parts of the answer that were
+	// seen. Otherwise it stays charged as it was reserved.
+	SettleSeen bool
 }
 
 // TLSFiles are what the TLS of an upstream is made of. All are names of files but
@@ -326,6 +349,8 @@ const (
 	DefaultConnections    = 10_000
 	DefaultDial           = 2 * time.Second
 	DefaultResponseHeader = 30 * time.Second
+	DefaultResponseLLM    = 10 * time.Minute // of language models
+	DefaultMaxCall        = 32 << 20         // bytes of a call to one
 	DefaultIdle           = 5 * time.Minute
 	DefaultKeepAlive      = 90 * time.Second
 	DefaultHealthEvery    = 5 * time.Second

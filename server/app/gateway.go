@@ -182,8 +182,18 @@ func (b *gatewayBuilder) path(name string) string {
 	return name
 }
 
-// upstream makes the TLS of the upstream.
+// upstream reads the key of the upstream, and makes its TLS.
 func (b *gatewayBuilder) upstream(u *gateway.Upstream) {
+	if u.LLM != nil && u.LLM.KeyFile != "" {
+		path := b.path(u.LLM.KeyFile)
+		b.files = append(b.files, path)
+		text, err := os.ReadFile(path)
+		if u.LLM.Key = strings.TrimSpace(string(text)); err != nil {
+			b.bad("upstream %q: the provider's key cannot be read: %v", u.Name, err)
+		} else if u.LLM.Key == "" {
+			b.bad("upstream %q: %s has no key", u.Name, u.LLM.KeyFile)
+		}
+	}
 	f := &u.Files
 	if f.CA == "" && f.Cert == "" && f.ServerName == "" {
 		return

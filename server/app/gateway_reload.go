@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -80,7 +81,8 @@ func (s *gatewaySource) read() (gateway.Options, string, error) {
 	if err != nil {
 		return o, "", err
 	}
-	if len(o.Settle) > 0 && !s.reserves {
+	calls := slices.ContainsFunc(o.Upstreams, func(u gateway.Upstream) bool { return u.LLM != nil })
+	if (calls || len(o.Settle) > 0) && !s.reserves {
 		return o, "", &SettingsError{[]string{"gateway: costs are to be settled, which the store " + describeStore(s.settings.Store) + " cannot; it remembers no requests"}}
 	}
 	o.Logger, o.AccessLog = s.settings.Logger, s.settings.AccessLog

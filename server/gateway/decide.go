@@ -45,7 +45,7 @@ func ended(why outcome, p notice.Problem) *refusal {
 // the headers of the answer.
 func (d *decision) decide(h http.Header) (outcome, *refusal) {
 	c, id := &d.charge, d.id
-	found, err := id.plan.policy.Decide(id.facts, 1, nil, c.Checks[:0])
+	found, err := id.plan.policy.Decide(id.facts, 1, id.llm.reserves(), c.Checks[:0])
 	if err != nil {
 		return 0, uncountable(err)
 	}
@@ -62,11 +62,11 @@ func (d *decision) decide(h http.Header) (outcome, *refusal) {
 	}
 	ctx := id.r.Context() // the context of the permits
 	c.Checks, c.Ledger = found.Checks, nil
-	if id.g.settling.estimate(c.Checks) {
+	if id.g.settling.estimate(c.Checks) || id.llm.reserves() != nil && len(c.Checks) > 0 {
 		c.Ledger, c.Terms.For = (*counters)(d), id.plan.policy.Term(c.Checks)
 	}
 	d.ask = decide.Ask{
-		Op: headgate.OpTake, Descriptor: id.facts, Cost: 1,
+		Op: headgate.OpTake, Descriptor: id.facts, Cost: 1, Usage: id.llm.reserves(),
 		Policy: id.plan.policy, Checks: c.Checks, Denied: found.Denied, Allowed: found.Allowed,
 	}
 	came, err := c.Decide(ctx)

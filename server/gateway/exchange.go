@@ -30,6 +30,7 @@ type exchange struct {
 	decision   decision
 	forwarding forwarding
 	costs      costs
+	llm        metering
 
 	began   time.Time // set if the request is to be logged
 	leaving bool      // the connection must end after the answer
@@ -40,7 +41,7 @@ type exchange struct {
 
 func newExchange(g *inner) *exchange {
 	x := &exchange{g: g}
-	x.id.g = g
+	x.id.g, x.id.llm, x.llm.id = g, &x.llm, &x.id
 	within := g.options.Clients.Response
 	x.w = &writer{within: within, ticks: g.watchers.ticks(within), upgrading: &g.upgrading, watch: g.watchers.newWatch()}
 	x.w.informing, x.ended = x.inform, x.trailed
@@ -95,6 +96,8 @@ func hasBody(r *http.Request) bool {
 // serve takes the request through the stages.
 func (x *exchange) serve() {
 	x.id.identify()
+	x.forwarding.body = x.llm.read(x.w)
+	x.id.describe()
 	admitted, refusal := x.decision.decide(x.w.Header())
 	if refusal != nil {
 		x.outcome = refusal.outcome
@@ -127,6 +130,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	x.g.counts.answers.add(res.StatusCode)
 	x.costs.read(res.Header)
+	x.llm.answered(res)
 	if load := &x.decision.load; load.Permit.Held() && load.answered(res, x.forwarding.waited()) {
 		x.w.timed = true
 	}
@@ -229,12 +233,19 @@ func (x *exchange) answer(p *httplimit.Problem) {
 		h["Www-Authenticate"] = []string{challenge} // every 401 must have it
 	}
 	x.closeAfter(h)
+	if x.llm.options != nil {
+		x.llm.answer(x.w, p, &x.decision.charge)
+		return
+	}
 	p.Write(x.w, x.id.r)
 }
 
 // limits tells the client about its limits, or that nobody has asked for them.
 func (x *exchange) limits(h http.Header) {
 	x.decision.limits(h)
+	if x.decision.decided {
+		x.llm.limits(h, &x.decision.charge.Verdict)
+	}
 	if x.outcome == open {
 		h["X-Ratelimit-Unenforced"] = []string{"store-unavailable"}
 	}
@@ -247,6 +258,9 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 	x.decision.load.failed(err, failure != nil || ctx.Err() != nil)
 	p := noAnswer
 	var late net.Error
+	var unconnected *dialError
+	// What a provider has got, it may have worked on, even if nobody hears of it.
+	x.llm.rejected = errors.Is(err, errNoTarget) || errors.As(err, &unconnected)
 	switch {
 	case errors.Is(failure, errTooLarge):
 		p, x.outcome = bodyTooLarge(x.id.route.maxBody), refused
@@ -316,7 +330,8 @@ func (x *exchange) end() {
 func (x *exchange) reset() {
 	d, id, f, c := &x.decision, &x.id, &x.forwarding, &x.costs
 	clear(id.facts)
-	*id = identified{g: x.g, facts: id.facts[:0]}
+	*id = identified{g: x.g, facts: id.facts[:0], llm: &x.llm}
+	x.llm = metering{id: id}
 	clear(d.charge.Checks[:cap(d.charge.Checks)]) // checks of permits may be there
 	d.charge.Reset()
 	*d = decision{id: id, permits: d.permits[:0], charge: d.charge}

@@ -66,6 +66,7 @@ func (f *forwarding) bare() *http.Request {
 			f.asked.Header[name] = v
 		}
 	}
+	f.id.llm.send(&f.asked)
 	return &f.asked
 }
 
@@ -81,7 +82,7 @@ func (f *forwarding) rewrite(p *httputil.ProxyRequest) {
 		delete(out.Header, "Upgrade")
 		delete(out.Header, "Connection")
 	}
-	if out.Body != nil {
+	if out.Body != nil && f.id.llm.call == nil {
 		// The answer may begin before the request has ended.
 		_ = f.w.control.EnableFullDuplex()
 		f.body = newBody(f.id.r, out.Body, f.w.control, &f.id.g.options.Clients, f.id.route.maxBody)
@@ -96,6 +97,7 @@ func (f *forwarding) rewrite(p *httputil.ProxyRequest) {
 	for _, change := range f.id.route.request {
 		f.id.change(out.Header, change)
 	}
+	f.id.llm.authorize(out.Header)
 	// If the connection breaks, the transport repeats requests that have one of these headers,
 	// spelled like this. It cannot know whether the server supports them.
 	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
@@ -229,6 +231,9 @@ func (f *forwarding) RoundTrip(out *http.Request) (*http.Response, error) {
 			u := *out.URL
 			out = out.WithContext(out.Context())
 			out.URL = &u
+			if out.GetBody != nil {
+				out.Body, _ = out.GetBody() // It is in memory.
+			}
 		}
 		out.URL.Scheme, out.URL.Host, out.Host = t.url.Scheme, t.url.Host, p.host(t, client)
 		res, err := t.transport.RoundTrip(out)
@@ -277,7 +282,7 @@ func (f *forwarding) note(t *target, err error) {
 // mayRepeat reports whether a request that has failed may be sent to another
 // target.
 func (f *forwarding) mayRepeat(out *http.Request, err error, again bool) bool {
-	if f.body != nil && !f.body.untouched() {
+	if f.body != nil && !f.body.untouched() && f.id.llm.call == nil {
 		return false
 	}
 	var dial *dialError

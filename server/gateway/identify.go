@@ -32,18 +32,18 @@ type identified struct {
 	ipKnown bool
 	token   *token
 	facts   policy.Descriptor
+	llm     *metering
 	// refusal is the answer to a request that the gateway refuses although the rules admit it. It
 	// also tells the verdict.
 	refusal *httplimit.Problem
 }
 
-// identify finds the route, the client, and reasons to refuse the request.
+// identify finds the route, the client, and reasons to refuse the request. describe is called next.
 func (id *identified) identify() {
 	id.plan = id.g.plan()
 	resolver := id.g.options.Identity.Resolver
 	id.trusted = resolver.Source() != "" && resolver.Trusts(id.r)
 	id.look()
-	id.describe()
 }
 
 // look finds the route and the token, and reasons to refuse the request.

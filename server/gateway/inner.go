@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
@@ -94,6 +95,9 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	g.users.Store(1)
 	g.busy = newBusy(o.Concurrency, s.hashKey, &problems)
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
+	if slices.ContainsFunc(o.Upstreams, func(u Upstream) bool { return u.LLM != nil }) {
+		g.facts = append(g.facts, fact{"model", (*identified).model})
+	}
 	g.settling = newSettling(o.Settle)
 	g.headerEntries(&problems)
 	g.loadEntries(&problems)
@@ -217,6 +221,9 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 	made := &route{Route: r, pool: p, maxBody: g.options.MaxBody}
 	if r.MaxBody != 0 {
 		made.maxBody = max(0, r.MaxBody)
+	}
+	if p.LLM != nil && made.maxBody == 0 {
+		made.maxBody = gatewayfile.DefaultMaxCall // A call is read as a whole.
 	}
 	// Changes that do nothing are left out, so that they take no time for each request.
 	add := func(to *[]*Headers, all ...*Headers) {

@@ -176,8 +176,17 @@ func (c *costs) settle(came outcome, status int, sent int64) {
 		}
 		return
 	}
-	units, unreported := c.units(status, sent)
+	var units []int64
+	var unreported *measure
 	result := settled
+	if id.llm.call != nil {
+		var known bool
+		if units, known = id.llm.units(&charge.Reservation, status); !known {
+			result = asEstimate
+		}
+	} else {
+		units, unreported = c.units(status, sent)
+	}
 	if unreported != nil {
 		result = asEstimate
 		if c.answered && came != clientGone && id.g.settling.warned.CompareAndSwap(false, true) {

@@ -25,11 +25,11 @@ func text(t *testing.T, path string) string {
 	return string(content)
 }
 
-// Each field of a policy file and of a gateway file is in the page that explains them. The
-// gateway's page leaves conditions to that of rules.
+// Each field of a policy file and of a gateway file is in a page that explains them. The gateway's
+// page leaves conditions to that of rules, and rules leave prices to that of language models.
 func TestFieldsAreExplained(t *testing.T) {
 	field := regexp.MustCompile("(?m)^- `(\\w+)`")
-	rules := text(t, "rules.md")
+	rules := text(t, "rules.md") + text(t, "language-models.md")
 	for reference, explained := range map[string]string{"policy-fields.md": rules, "gateway-fields.md": rules + text(t, "gateway.md")} {
 		all := field.FindAllStringSubmatch(text(t, "reference/"+reference), -1)
 		if len(all) < 30 {

@@ -39,6 +39,8 @@ func Rooms() []Room {
 		{"internal/routes", []string{".", "policy", "internal/identity", "internal/spelling"}},
 		// The word that was meant by a misspelt one.
 		{"internal/closest", nil},
+		// What calls to language models may use, and have used.
+		{"internal/llm", []string{".", "policy"}},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
 		// What the consumers of message brokers share: the way of a message.
@@ -90,8 +92,8 @@ func Rooms() []Room {
 		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
-		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/identity", "internal/spelling", "internal/routes"}},
-		{"config", []string{".", "internal/closest", "internal/errtext", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/identity", "internal/spelling"}},
+		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/identity", "internal/llm", "internal/spelling", "internal/routes"}},
+		{"config", []string{".", "internal/closest", "internal/errtext", "internal/llm", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/identity", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", []string{"internal/prefetch"}},
@@ -123,7 +125,7 @@ func Rooms() []Room {
 		{"server/insightapi", []string{".", "internal/errtext", "store", "policy", "config", "server/decide", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},
