@@ -117,7 +117,7 @@ func top(t *report.Text, p plan) error {
 		checks[0].Key = strconv.Itoa(key)
 		door.Decided(1, checks, decisions)
 	}
-	found, ok := r.Rule("api", insight.Step)
+	found, ok := r.Rule("api", insight.Last(insight.Step))
 	if !ok {
 		return errors.New("insightbench: nothing is known of the rule")
 	}
@@ -164,7 +164,7 @@ func top(t *report.Text, p plan) error {
 			door.Decided(1, checks, denials[i%2])
 		}
 		c.add(time.Minute)
-		full.Overview(time.Minute, 1) // has everything counted
+		full.Overview(insight.Last(time.Minute), 1) // has everything counted
 	}
 	bytes, _ := full.Memory()
 	t.Say("After two hours in which it had other keys every ten minutes, a rule takes %s bytes by the recorder's account.\n", report.Number(float64(bytes)))
@@ -204,9 +204,9 @@ func many(t *report.Text, p plan) error {
 			}
 		}
 	}
-	r.Overview(time.Minute, 1)
+	r.Overview(insight.Last(time.Minute), 1)
 	began := time.Now()
-	now := r.Overview(10*time.Minute, 25)
+	now := r.Overview(insight.Last(10*time.Minute), 25)
 	took := time.Since(began)
 	bytes, left := r.Memory()
 	grown := heap() - before
