@@ -152,8 +152,8 @@ func (b *batch) follow(r *request) {
 	}
 }
 
-// wait corrects times that count from the batch's time for the caller's clock.
-func (b *batch) wait(decisions []headgate.Decision) {
+// countFromOwn corrects times that count from the batch's time for the caller's clock.
+func (b *batch) countFromOwn(decisions []headgate.Decision) {
 	behind := time.Duration(b.now-b.own) * time.Microsecond
 	if behind == 0 {
 		return
@@ -235,7 +235,7 @@ func (b *batch) answer(op headgate.Op, r *request, dst []headgate.Decision) []he
 	for i := before; i < len(dst) && !asks; i++ {
 		dst[i].Allowed, dst[i].RetryAfter, dst[i].Delay = true, 0, 0
 	}
-	b.wait(dst[before:])
+	b.countFromOwn(dst[before:])
 	return dst
 }
 

@@ -135,17 +135,17 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 	}
 	r, name := l.request(checks), l.noteName(terms.ID)
 	var (
-		told     []headgate.Decision
+		answers     []headgate.Decision
 		reserved headgate.Reservation
 	)
 	decide := func(b *batch) error {
-		told, reserved = told[:0], headgate.Reservation{}
+		answers, reserved = answers[:0], headgate.Reservation{}
 		n, err := b.note(name)
 		switch {
 		case err != nil:
 			return err
 		case n != nil && b.now < n.forgotten():
-			told, reserved, err = b.again(n, &terms, r, reserve, told)
+			answers, reserved, err = b.again(n, &terms, r, reserve, answers)
 			return err
 		case n != nil && n.pending():
 			return errPending
@@ -153,8 +153,8 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 		if err := b.open(r); err != nil {
 			return err
 		}
-		told = b.take(headgate.OpTake, r, told)
-		n = newNote(&terms, reserve, chosen, r.checks, told)
+		answers = b.take(headgate.OpTake, r, answers)
+		n = newNote(&terms, reserve, chosen, r.checks, answers)
 		if !n.admitted && !chosen {
 			return nil
 		}
@@ -165,7 +165,7 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 	names := append([]string{name}, r.names...)
 	err := l.turns.do(ctx, names, decide)
 	if errors.Is(err, errPending) {
-		if err = l.abandon(ctx, name); err == nil {
+		if err = l.expire(ctx, name); err == nil {
 			err = l.turns.do(ctx, names, decide)
 		}
 	}
@@ -175,29 +175,29 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 	if err != nil {
 		return headgate.Reservation{}, dst, err
 	}
-	return reserved, append(dst, told...), nil
+	return reserved, append(dst, answers...), nil
 }
 
 // again answers a request whose id is remembered.
-func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, told []headgate.Decision) ([]headgate.Decision, headgate.Reservation, error) {
+func (b *batch) again(n *note, terms *headgate.Terms, r *request, reserve bool, answers []headgate.Decision) ([]headgate.Decision, headgate.Reservation, error) {
 	if reserve != n.reserved || reserve && terms.Term().Microseconds() != n.term || !n.same(r.checks) {
-		return told, headgate.Reservation{}, &headgate.ConflictError{}
+		return answers, headgate.Reservation{}, &headgate.ConflictError{}
 	}
 	if reserve && n.admitted && b.now >= n.expires {
 		// The note is only kept for a repeated settlement: its units may have been given back.
-		return told, headgate.Reservation{}, headgate.ErrNoReservation
+		return answers, headgate.Reservation{}, headgate.ErrNoReservation
 	}
 	if n.sameLimits(r.checks) {
-		told = decisions(told, n.answers, n.at, r.checks)
+		answers = decisions(answers, n.answers, n.at, r.checks)
 	} else {
 		if err := b.open(r); err != nil {
-			return told, headgate.Reservation{}, err
+			return answers, headgate.Reservation{}, err
 		}
-		told = b.take(headgate.OpPeek, r, told)
-		algorithm.Again(told, n.admitted)
+		answers = b.take(headgate.OpPeek, r, answers)
+		algorithm.Again(answers, n.admitted)
 	}
 	reserved, err := n.reservation(terms.ID, r.checks)
-	return told, reserved, err
+	return answers, reserved, err
 }
 
 // Recall implements [headgate.Ledger].
@@ -232,9 +232,9 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		return dst, err
 	}
 	q, name, units := l.request(r.Checks), l.noteName(r.ID), slices.Clone(units)
-	var told []headgate.Decision
+	var answers []headgate.Decision
 	err := l.turns.do(ctx, append([]string{name}, q.names...), func(b *batch) error {
-		told = told[:0]
+		answers = answers[:0]
 		n, err := b.note(name)
 		switch {
 		case err != nil:
@@ -249,26 +249,26 @@ func (l *Ledger) Settle(ctx context.Context, r headgate.Reservation, units []int
 		case !sameChecks(kept.Checks, q.checks):
 			return headgate.ErrNoReservation
 		case n.units != nil && slices.Equal(n.units, units):
-			told = decisions(told, n.settled, n.settledAt, kept.Checks)
+			answers = decisions(answers, n.settled, n.settledAt, kept.Checks)
 			return nil
-		case n.finished && n.units == nil: // abandoned, even if the clock was set back since
+		case n.finished && n.units == nil: // expired, even if the clock was set back since
 			return headgate.ErrNoReservation
 		case n.finished:
 			return &headgate.ConflictError{Units: units}
 		case b.now >= n.expires:
 			return headgate.ErrNoReservation
 		}
-		if told, err = b.finish(q, &kept, units, told); err != nil {
+		if answers, err = b.finish(q, &kept, units, answers); err != nil {
 			return err
 		}
-		n.finished, n.units, n.settled, n.settledAt = true, units, slices.Clone(told), b.now
+		n.finished, n.units, n.settled, n.settledAt = true, units, slices.Clone(answers), b.now
 		b.write(name, n)
 		return nil
 	})
 	if err != nil {
 		return dst, err
 	}
-	return append(dst, told...), nil
+	return append(dst, answers...), nil
 }
 
 // sameChecks reports whether the checks of two reservations have the same counters.
@@ -278,10 +278,10 @@ func sameChecks(a, b []headgate.Check) bool {
 
 // finish changes what a reservation's checks have charged to the given units. The names of q
 // are those of its counters.
-func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, told []headgate.Decision) ([]headgate.Decision, error) {
+func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, answers []headgate.Decision) ([]headgate.Decision, error) {
 	q = &request{checks: kept.Checks, names: q.names}
 	if err := b.open(q); err != nil {
-		return told, err
+		return answers, err
 	}
 	used := kept.Used
 	for i := range q.checks {
@@ -289,7 +289,7 @@ func (b *batch) finish(q *request, kept *headgate.Reservation, units []int64, to
 		b.change(q, i, units[i]-q.checks[i].Units(), used[:limits])
 		used = used[limits:]
 	}
-	return b.answer(headgate.OpCharge, q, told), nil
+	return b.answer(headgate.OpCharge, q, answers), nil
 }
 
 // Sweep gives back the units of reservations that have expired, and lets the backend forget
@@ -306,7 +306,7 @@ func (l *Ledger) Sweep(ctx context.Context) error {
 			return unavailable(err)
 		}
 		for _, name := range due {
-			if err := l.abandon(ctx, name); err != nil && failure == nil {
+			if err := l.expire(ctx, name); err != nil && failure == nil {
 				failure = err
 			}
 		}
@@ -328,9 +328,9 @@ func (l *Ledger) now(ctx context.Context) (int64, error) {
 	return l.backend.Clock(ctx)
 }
 
-// abandon settles a reservation that has expired: each check gives its units back, or keeps
+// expire settles a reservation that has expired: each check gives its units back, or keeps
 // them charged, as its GiveBack says.
-func (l *Ledger) abandon(ctx context.Context, name string) error {
+func (l *Ledger) expire(ctx context.Context, name string) error {
 	var q *request
 	err := l.turns.do(ctx, []string{name}, func(b *batch) error {
 		q = nil
@@ -342,7 +342,7 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 				return nil
 			}
 		}
-		b.undue(name)
+		b.clearDue(name)
 		return nil
 	})
 	if err != nil || q == nil {
@@ -373,8 +373,8 @@ func (l *Ledger) abandon(ctx context.Context, name string) error {
 	})
 }
 
-// undue leaves a note as it is, without a time at which it is due.
-func (b *batch) undue(name string) {
+// clearDue leaves a note as it is, without a time at which it is due.
+func (b *batch) clearDue(name string) {
 	if c := &b.cells[b.places[name]]; !c.write && c.raw != nil {
 		b.setValue(name, c.raw, b.now+headgate.Instant(store.SettledFor.Microseconds()), 0)
 	}

@@ -18,18 +18,18 @@ type note struct {
 	term     int64 // in µs
 	expires  headgate.Instant
 	at       headgate.Instant // when it was decided
-	checks   []noted
+	checks   []noteCheck
 	answers  []headgate.Decision // one for each limit, without what decisions adds
 
 	// Only for a reservation:
-	finished  bool // settled or abandoned
+	finished  bool // settled or expired
 	units     []int64
 	settled   []headgate.Decision
 	settledAt headgate.Instant
 }
 
-// noted is one check of a note.
-type noted struct {
+// noteCheck is one check of a note.
+type noteCheck struct {
 	check  headgate.Check // without its rule
 	name   string         // of the rule
 	tag    string
@@ -46,7 +46,7 @@ func newNote(terms *headgate.Terms, reserve, chosen bool, checks []headgate.Chec
 	for i := range checks {
 		c := checks[i]
 		limits := c.Rule.Limits()
-		n.checks = append(n.checks, noted{c, c.Rule.Name(), c.Rule.Tag(), limitsText(limits), len(limits)})
+		n.checks = append(n.checks, noteCheck{c, c.Rule.Name(), c.Rule.Tag(), limitsText(limits), len(limits)})
 	}
 	return n
 }
@@ -127,7 +127,7 @@ func (n *note) sameLimits(checks []headgate.Check) bool {
 }
 
 // of reports whether the check's rule had the limits of r.
-func (c *noted) of(r *headgate.Rule) bool {
+func (c *noteCheck) of(r *headgate.Rule) bool {
 	return r.Name() == c.name && r.Tag() == c.tag && limitsText(r.Limits()) == c.limits
 }
 
@@ -148,7 +148,7 @@ func (n *note) reservation(id string, like []headgate.Check) (headgate.Reservati
 	return store.NewReservation(id, n.expires, checks, decisions(nil, n.answers, n.at, checks)), nil
 }
 
-func (c *noted) rule(like []headgate.Check) (*headgate.Rule, error) {
+func (c *noteCheck) rule(like []headgate.Check) (*headgate.Rule, error) {
 	for i := range like {
 		if c.of(like[i].Rule) {
 			return like[i].Rule, nil
@@ -179,7 +179,7 @@ func (n *note) code(c *codec) {
 	signed(c, &n.term)
 	signed(c, &n.expires)
 	signed(c, &n.at)
-	list(c, &n.checks, headgate.MaxChecks, func(one *noted) { one.code(c) })
+	list(c, &n.checks, headgate.MaxChecks, func(one *noteCheck) { one.code(c) })
 	codeAnswers(c, &n.answers)
 	if settled {
 		signed(c, &n.settledAt)
@@ -214,7 +214,7 @@ func (n *note) check(settled bool) error {
 	return nil
 }
 
-func (one *noted) code(c *codec) {
+func (one *noteCheck) code(c *codec) {
 	k := &one.check
 	k.Cost, k.Factor = k.Units(), max(k.Factor, 0)
 	c.text(&one.name, headgate.MaxName)

@@ -26,30 +26,30 @@ type Bus interface {
 }
 
 const (
-	// newsVersion begins every message; the hashes of keys follow, eight bytes each.
+	// messageVersion begins every message; the hashes of keys follow, eight bytes each.
 	// Messages that begin with anything else are of another version.
-	newsVersion = 1
-	newsKeys    = 120 // in a message
-	// newsPause is the shortest time between two messages that are not full. Without it,
+	messageVersion = 1
+	messageKeys    = 120 // in a message
+	// messagePause is the shortest time between two messages that are not full. Without it,
 	// a server that gives back many units would send everybody a message for nearly each key.
-	newsPause = 10 * time.Millisecond
-	// newsQueue is how many keys may wait to be sent.
-	newsQueue = 1 << 13
-	// newsWithin bounds each of the newsTries attempts to send a message, and lastNewsWithin
+	messagePause = 10 * time.Millisecond
+	// maxQueue is how many keys may wait to be sent.
+	maxQueue = 1 << 13
+	// sendWithin bounds each of the sendTries attempts to send a message, and lastSendWithin
 	// the last message of a process that ends.
-	newsWithin     = time.Second
-	newsTries      = 5
-	newsRetry      = 50 * time.Millisecond // doubles
-	lastNewsWithin = 200 * time.Millisecond
+	sendWithin     = time.Second
+	sendTries      = 5
+	sendRetry      = 50 * time.Millisecond // doubles
+	lastSendWithin = 200 * time.Millisecond
 	// The times between two attempts to listen.
 	firstListen = 50 * time.Millisecond
 	lastListen  = 10 * time.Second
 )
 
-// news tells the other processes which keys to forget, and listens to them. No request waits
+// peers tells the other processes which keys to forget, and listens to them. No request waits
 // for it. Keys that find no room in the queue are dropped and counted; other processes then
 // believe their denials until Trust is over.
-type news struct {
+type peers struct {
 	bus   Bus // nil if there is none
 	table *table
 	queue chan uint64
@@ -62,26 +62,26 @@ type news struct {
 	running sync.WaitGroup
 }
 
-func (n *news) start(bus Bus, table *table) {
+func (p *peers) start(bus Bus, table *table) {
 	if bus == nil {
 		return
 	}
-	n.bus, n.table, n.queue = bus, table, make(chan uint64, newsQueue)
+	p.bus, p.table, p.queue = bus, table, make(chan uint64, maxQueue)
 	ctx, stop := context.WithCancel(context.Background())
-	n.stop = stop
-	n.running.Go(func() { n.listen(ctx) })
-	n.running.Go(func() { n.speak(ctx) })
+	p.stop = stop
+	p.running.Go(func() { p.listen(ctx) })
+	p.running.Go(func() { p.sendAll(ctx) })
 }
 
-func (n *news) close(ctx context.Context) error {
-	if n.bus == nil {
+func (p *peers) close(ctx context.Context) error {
+	if p.bus == nil {
 		return nil
 	}
-	n.stop()
+	p.stop()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		n.running.Wait()
+		p.running.Wait()
 	}()
 	select {
 	case <-ended:
@@ -91,57 +91,57 @@ func (n *news) close(ctx context.Context) error {
 	}
 }
 
-func (n *news) stats() Stats {
+func (p *peers) stats() Stats {
 	s := Stats{
-		Published: n.published.Load(), Dropped: n.dropped.Load(),
-		Received: n.received.Load(), Unknown: n.unknown.Load(), Listening: n.listening.Load(),
+		Published: p.published.Load(), Dropped: p.dropped.Load(),
+		Received: p.received.Load(), Unknown: p.unknown.Load(), Listening: p.listening.Load(),
 	}
-	if err := n.failure.Load(); err != nil {
+	if err := p.failure.Load(); err != nil {
 		s.Error = *err
 	}
 	return s
 }
 
 // publish tells the other processes to forget a key.
-func (n *news) publish(hash uint64) {
-	if n.bus == nil {
+func (p *peers) publish(hash uint64) {
+	if p.bus == nil {
 		return
 	}
 	select {
-	case n.queue <- hash:
+	case p.queue <- hash:
 	default:
-		n.dropped.Add(1)
+		p.dropped.Add(1)
 	}
 }
 
-// speak sends the keys in the queue. After a quiet time the first message leaves at once; the next
-// one leaves after newsPause, or at once if the last one was full.
-func (n *news) speak(ctx context.Context) {
+// sendAll sends the keys in the queue. After a quiet time the first message leaves at once; the next
+// one leaves after messagePause, or at once if the last one was full.
+func (p *peers) sendAll(ctx context.Context) {
 	var keys []uint64
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case hash := <-n.queue:
-			keys = n.gather(append(keys[:0], hash))
+		case hash := <-p.queue:
+			keys = p.gather(append(keys[:0], hash))
 			// An attempt that has begun when the process ends is still finished.
-			n.send(ctx, context.WithoutCancel(ctx), keys)
-			if len(keys) < newsKeys {
-				sleep.For(ctx, newsPause)
+			p.send(ctx, context.WithoutCancel(ctx), keys)
+			if len(keys) < messageKeys {
+				sleep.For(ctx, messagePause)
 			}
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastNewsWithin)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSendWithin)
 	defer cancel()
-	for keys = n.gather(keys[:0]); len(keys) > 0; keys = n.gather(keys[:0]) {
-		n.send(last, last, keys)
+	for keys = p.gather(keys[:0]); len(keys) > 0; keys = p.gather(keys[:0]) {
+		p.send(last, last, keys)
 	}
 }
 
 // gather appends the keys in the queue, up to as many as a message has room for.
-func (n *news) gather(keys []uint64) []uint64 {
-	for len(keys) < newsKeys {
+func (p *peers) gather(keys []uint64) []uint64 {
+	for len(keys) < messageKeys {
 		select {
-		case hash := <-n.queue:
+		case hash := <-p.queue:
 			if !slices.Contains(keys, hash) {
 				keys = append(keys, hash)
 			}
@@ -154,24 +154,24 @@ func (n *news) gather(keys []uint64) []uint64 {
 }
 
 // send sends a message, again and again while ctx lasts. The attempts are bounded by calls.
-func (n *news) send(ctx, calls context.Context, keys []uint64) {
-	message := make([]byte, 1, 1+8*newsKeys)
-	message[0] = newsVersion
+func (p *peers) send(ctx, calls context.Context, keys []uint64) {
+	message := make([]byte, 1, 1+8*messageKeys)
+	message[0] = messageVersion
 	for _, hash := range keys {
 		message = binary.BigEndian.AppendUint64(message, hash)
 	}
 	for try := 1; ; try++ {
-		sending, cancel := context.WithTimeout(calls, newsWithin)
-		err := n.bus.Publish(sending, message)
+		sending, cancel := context.WithTimeout(calls, sendWithin)
+		err := p.bus.Publish(sending, message)
 		cancel()
 		if err == nil {
-			n.published.Add(int64(len(keys)))
+			p.published.Add(int64(len(keys)))
 			return
 		}
-		n.failure.Store(&err)
+		p.failure.Store(&err)
 		// A message may arrive twice without harm, so it can be repeated.
-		if try == newsTries || !sleep.For(ctx, newsRetry<<(try-1)) {
-			n.dropped.Add(int64(len(keys)))
+		if try == sendTries || !sleep.For(ctx, sendRetry<<(try-1)) {
+			p.dropped.Add(int64(len(keys)))
 			return
 		}
 	}
@@ -180,15 +180,15 @@ func (n *news) send(ctx, calls context.Context, keys []uint64) {
 var errListening = errors.New("the connection has ended")
 
 // listen receives messages of others, and connects again when the connection ends.
-func (n *news) listen(ctx context.Context) {
+func (p *peers) listen(ctx context.Context) {
 	pause := firstListen
 	for ctx.Err() == nil {
-		err := n.bus.Subscribe(ctx, func() {
+		err := p.bus.Subscribe(ctx, func() {
 			// Messages may have been missed until now.
-			n.table.forgetAll()
-			n.listening.Store(true)
-		}, n.hear)
-		if n.listening.Swap(false) {
+			p.table.forgetAll()
+			p.listening.Store(true)
+		}, p.receive)
+		if p.listening.Swap(false) {
 			pause = firstListen
 		}
 		if ctx.Err() != nil {
@@ -197,7 +197,7 @@ func (n *news) listen(ctx context.Context) {
 		if err == nil {
 			err = errListening
 		}
-		n.failure.Store(&err)
+		p.failure.Store(&err)
 		if !sleep.For(ctx, sleep.Jittered(pause)) {
 			return
 		}
@@ -205,14 +205,14 @@ func (n *news) listen(ctx context.Context) {
 	}
 }
 
-// hear forgets the keys in a message.
-func (n *news) hear(message []byte) {
-	n.received.Add(1)
-	if len(message) < 9 || message[0] != newsVersion || len(message)%8 != 1 || len(message) > 1+8*newsKeys {
-		n.unknown.Add(1)
+// receive forgets the keys in a message.
+func (p *peers) receive(message []byte) {
+	p.received.Add(1)
+	if len(message) < 9 || message[0] != messageVersion || len(message)%8 != 1 || len(message) > 1+8*messageKeys {
+		p.unknown.Add(1)
 		return
 	}
 	for hashes := message[1:]; len(hashes) > 0; hashes = hashes[8:] {
-		n.table.forget(binary.BigEndian.Uint64(hashes))
+		p.table.forget(binary.BigEndian.Uint64(hashes))
 	}
 }

@@ -44,7 +44,7 @@ type Layer struct {
 	inner   headgate.Store
 	options Options
 	table   table
-	news    news
+	peers   peers
 }
 
 // New returns a layer around a store. Close it when it is no longer needed.
@@ -66,7 +66,7 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	}
 	d := &Layer{inner: inner, options: o}
 	d.table.init(o.MaxKeys)
-	d.news.start(o.Bus, &d.table)
+	d.peers.start(o.Bus, &d.table)
 	return d, nil
 }
 
@@ -81,7 +81,7 @@ func (d *Layer) Store() headgate.Store {
 // Close ends the connection to the bus, after a last message if there are keys to tell. An
 // error says that the context ended before that. The store can still be used, and believes
 // what it remembers for [Options.Trust]. Closing again does nothing.
-func (d *Layer) Close(ctx context.Context) error { return d.news.close(ctx) }
+func (d *Layer) Close(ctx context.Context) error { return d.peers.close(ctx) }
 
 // Stats are counts since the layer was made, except Keys, Listening and Error, which say how
 // things are now.
@@ -103,7 +103,7 @@ type Stats struct {
 
 // Stats returns the layer's counts.
 func (d *Layer) Stats() Stats {
-	s := d.news.stats()
+	s := d.peers.stats()
 	s.Keys = d.table.count.Load()
 	return s
 }
@@ -247,7 +247,7 @@ func (d *Layer) forgetFreed(c *headgate.Check) {
 	}
 	hash := layer.CounterOf(c).Hash()
 	d.table.forget(hash)
-	d.news.publish(hash)
+	d.peers.publish(hash)
 }
 
 // forgetCharged forgets the denials of keys that were charged, in this process only: of those checks

@@ -76,10 +76,10 @@ type breaker struct {
 	word         atomic.Uint64
 	answeredFrom atomic.Int64  // when a call began that was answered; at most slack before the last such call
 	row          atomic.Int64  // failures since the store last answered
-	kept         atomic.Int64  // ticks since the row began
-	rows         chan struct{} // has a value when a row begins, so that the ticks are counted
-	began        atomic.Int64  // when the breaker became half open
-	rises        atomic.Int64  // how long it is half open
+	ticksKept    atomic.Int64  // ticks since the row began
+	rowBegan     chan struct{} // has a value when a row begins, so that the ticks are counted
+	rampBegan    atomic.Int64  // when the breaker became half open
+	rampTime     atomic.Int64  // how long it is half open
 
 	failing sync.Mutex // guards what follows, and that a row begins once
 	since   int64      // since when the store has answered nothing, as far as the row tells
@@ -87,10 +87,10 @@ type breaker struct {
 
 	refusal atomic.Pointer[error] // what requests are told while it is open
 
-	mu      sync.Mutex // makes changes of state follow one another
-	changed func()     // called after each change, with mu held
-	gone    int64      // since when the store has been away; guarded by mu, like back
-	back    int64      // when the breaker was closed
+	mu        sync.Mutex // makes changes of state follow one another
+	changed   func()     // called after each change, with mu held
+	awaySince int64      // since when the store has been away; guarded by mu, like backSince
+	backSince int64      // when the breaker was closed
 }
 
 // slack keeps calls that are answered from writing answeredFrom all the time.
@@ -107,7 +107,7 @@ func (b *breaker) enter() (word uint64, ask bool) {
 	case Closed:
 		return word, true
 	case HalfOpen:
-		past, rises := b.now()-b.began.Load(), max(b.rises.Load(), 1)
+		past, rises := b.now()-b.rampBegan.Load(), max(b.rampTime.Load(), 1)
 		return word, rand.Int64N(rises) < max(past, rises/rampFloor)
 	}
 	return word, false
@@ -132,8 +132,8 @@ func (b *breaker) failed(word uint64, began int64, err error) {
 	row, now := b.row.Add(1), b.now()
 	if row == 1 {
 		b.since, b.first = max(began, b.answeredFrom.Load()), now
-		b.kept.Store(0)
-		signal(b.rows)
+		b.ticksKept.Store(0)
+		signal(b.rowBegan)
 	}
 	since, lasts := b.since, now-b.first
 	b.failing.Unlock()
@@ -145,7 +145,7 @@ func (b *breaker) failed(word uint64, began int64, err error) {
 	case row < b.failures:
 		return
 	case timedOut(err):
-		if b.kept.Load() < ticks || now-since < int64(silence) {
+		if b.ticksKept.Load() < ticks || now-since < int64(silence) {
 			return
 		}
 	case lasts < int64(refused):
@@ -183,8 +183,8 @@ func (b *breaker) open(word uint64, since int64, refusal *error) {
 		return
 	}
 	// A store that comes and goes is in one outage.
-	if stateOf(word) == Closed && since-b.back > min(b.back-b.gone, int64(settled)) {
-		b.gone = since
+	if stateOf(word) == Closed && since-b.backSince > min(b.backSince-b.awaySince, int64(settled)) {
+		b.awaySince = since
 	}
 	b.refusal.Store(refusal)
 	b.become(word, Open)
@@ -199,10 +199,10 @@ func (b *breaker) close(word uint64, to State) {
 	}
 	now := b.now()
 	if to == Closed {
-		b.back = now
+		b.backSince = now
 	} else {
-		b.rises.Store(min(int64(b.ramp), (now-b.gone)/rampPart))
-		b.began.Store(now)
+		b.rampTime.Store(min(int64(b.ramp), (now-b.awaySince)/rampPart))
+		b.rampBegan.Store(now)
 	}
 	b.become(word, to)
 }
@@ -217,5 +217,5 @@ func (b *breaker) become(word uint64, to State) {
 func (b *breaker) away() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return time.Duration(b.now() - b.gone)
+	return time.Duration(b.now() - b.awaySince)
 }

@@ -161,7 +161,7 @@ func New(inner headgate.Store, options Options) (*Layer, error) {
 	f.debts.init(options.Debts)
 	f.shares.Store(newShares(options.Nodes))
 	f.breaker.failures, f.breaker.ramp, f.breaker.base = options.Failures, options.Ramp, time.Now()
-	f.breaker.rows = make(chan struct{}, 1)
+	f.breaker.rowBegan = make(chan struct{}, 1)
 	f.breaker.changed = f.stateChanged
 	f.keeper.start(f)
 	return f, nil
@@ -260,7 +260,7 @@ func (f *Layer) Stats() Stats {
 func (f *Layer) stateChanged() {
 	if stateOf(f.breaker.word.Load()) == Open {
 		f.counts.opened.Add(1)
-		signal(f.keeper.roused)
+		signal(f.keeper.woken)
 	}
 	f.announce()
 }

@@ -27,7 +27,7 @@ const (
 // a time. Another goroutine watches whether this process runs.
 type keeper struct {
 	fallback *Layer
-	roused   chan struct{} // the breaker has opened
+	woken    chan struct{} // the breaker has opened
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
 	last     context.Context // of what is said at the end
@@ -43,7 +43,7 @@ type keeper struct {
 }
 
 func (k *keeper) start(f *Layer) {
-	k.fallback, k.roused = f, make(chan struct{}, 1)
+	k.fallback, k.woken = f, make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	k.beat(ctx)
 	k.nextBeat = time.Now().Add(sleep.Jittered(f.options.Beat))
@@ -60,15 +60,15 @@ func (k *keeper) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.rows:
+		case <-b.rowBegan:
 		}
-		for b.row.Load() > 0 && b.kept.Load() < ticks {
+		for b.row.Load() > 0 && b.ticksKept.Load() < ticks {
 			began := time.Now()
 			if !sleep.For(ctx, tick) {
 				return
 			}
 			if time.Since(began) < 2*tick {
-				b.kept.Add(1)
+				b.ticksKept.Add(1)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func (k *keeper) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.roused:
+		case <-k.woken:
 			timer.Reset(rand.N(k.pause()))
 		case <-timer.C:
 			timer.Reset(k.step(ctx))
@@ -115,13 +115,13 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 		k.beat(ctx)
 		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
 		b.close(word, HalfOpen)
-		return min(time.Duration(b.rises.Load()), payEvery)
+		return min(time.Duration(b.rampTime.Load()), payEvery)
 	case HalfOpen:
-		if b.now()-b.began.Load() >= b.rises.Load() {
+		if b.now()-b.rampBegan.Load() >= b.rampTime.Load() {
 			b.close(word, Closed)
 		}
 		_, _ = k.pay(ctx)
-		return min(time.Duration(b.rises.Load()), payEvery)
+		return min(time.Duration(b.rampTime.Load()), payEvery)
 	}
 	if !time.Now().Before(k.nextBeat) {
 		k.beat(ctx)

@@ -29,7 +29,7 @@ type returns struct {
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
 	failure error // of calls that ended after Close was called; read it after ended
-	roused  chan struct{}
+	wake    chan struct{}
 	next    atomic.Int64 // when to sweep next, in ns since Layer.start
 
 	mu      sync.Mutex // guards what follows; a shard may be locked before it
@@ -47,7 +47,7 @@ type leftover struct {
 }
 
 func (r *returns) start(l *Layer) {
-	r.lease, r.roused = l, make(chan struct{}, 1)
+	r.lease, r.wake = l, make(chan struct{}, 1)
 	r.next.Store(int64(idleKey))
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
@@ -62,15 +62,15 @@ func (r *returns) due(at time.Duration) {
 			return
 		}
 		if r.next.CompareAndSwap(next, int64(at)) {
-			r.rouse()
+			r.wakeUp()
 			return
 		}
 	}
 }
 
-func (r *returns) rouse() {
+func (r *returns) wakeUp() {
 	select {
-	case r.roused <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
@@ -89,7 +89,7 @@ func (r *returns) add(k *hotKey, b batch) {
 	}
 	k.returning += b.left
 	r.waiting = append(r.waiting, leftover{key: k, era: k.era, batch: b})
-	r.rouse()
+	r.wakeUp()
 }
 
 func (r *returns) run(ctx context.Context) {
@@ -99,7 +99,7 @@ func (r *returns) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.roused:
+		case <-r.wake:
 		case <-timer.C:
 		}
 		now := r.lease.now()
