@@ -135,7 +135,7 @@ func (l *Ledger) once(ctx context.Context, terms headgate.Terms, checks []headga
 	}
 	r, name := l.request(checks), l.noteName(terms.ID)
 	var (
-		answers     []headgate.Decision
+		answers  []headgate.Decision
 		reserved headgate.Reservation
 	)
 	decide := func(b *batch) error {

@@ -214,22 +214,22 @@ func (n *note) check(settled bool) error {
 	return nil
 }
 
-func (one *noteCheck) code(c *codec) {
-	k := &one.check
+func (c *noteCheck) code(f *codec) {
+	k := &c.check
 	k.Cost, k.Factor = k.Units(), max(k.Factor, 0)
-	c.text(&one.name, headgate.MaxName)
-	c.text(&one.tag, headgate.MaxTag)
-	c.text(&k.Key, headgate.MaxKey)
-	unsigned(c, &k.Cost, headgate.MaxCount)
-	unsigned(c, &k.Factor, 1<<62)
-	c.flags(&k.GiveBack, &k.Shadow)
-	octet(c, &k.OnError)
-	octet(c, &k.Consistency)
-	octet(c, &k.DenyCache)
-	unsigned(c, &one.count, headgate.MaxLimits)
-	c.text(&one.limits, maxText)
-	if c.err == nil && (one.limits == "" || int(one.limits[0]) != one.count) {
-		c.fail(errors.New("it miscounts its limits"))
+	f.text(&c.name, headgate.MaxName)
+	f.text(&c.tag, headgate.MaxTag)
+	f.text(&k.Key, headgate.MaxKey)
+	unsigned(f, &k.Cost, headgate.MaxCount)
+	unsigned(f, &k.Factor, 1<<62)
+	f.flags(&k.GiveBack, &k.Shadow)
+	octet(f, &k.OnError)
+	octet(f, &k.Consistency)
+	octet(f, &k.DenyCache)
+	unsigned(f, &c.count, headgate.MaxLimits)
+	f.text(&c.limits, maxText)
+	if f.err == nil && (c.limits == "" || int(c.limits[0]) != c.count) {
+		f.fail(errors.New("it miscounts its limits"))
 	}
 }
 

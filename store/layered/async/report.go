@@ -104,7 +104,7 @@ func (r *reporter) round(ctx context.Context, last bool) (failure error) {
 			b := &r.batch[kind]
 			for len(b.reports) >= headgate.MaxChecks || final && len(b.reports) > 0 {
 				if failed >= maxFailures {
-					r.answer(b, len(b.reports), nil, errGivenUp, 0)
+					_ = r.answer(b, len(b.reports), nil, errGivenUp, 0)
 				} else if err := r.call(ctx, kind); err != nil {
 					failed++
 					failure = err
