@@ -43,16 +43,15 @@ func Run(ctx context.Context, w *measure.Work) (*report.Text, error) { return ru
 func run(ctx context.Context, w *measure.Work, p plan) (*report.Text, error) {
 	t := new(report.Text)
 	rows := measure.Rows{
-		{Name: "admitted, one key", Note: "the same key each time"},
-		{Name: "admitted, 10,000 keys", Note: "keys in turn"},
-		{Name: "denied, 10,000 keys", Note: "a denial leaves an event as well, one a second at most for each key"},
+		{Name: "admitted, one key"},
+		{Name: "admitted, 10,000 keys"},
+		{Name: "denied, 10,000 keys"},
 	}
 	if err := p.Turns(ctx, w, rows, nil, func(_, _, i int) (measure.Sample, error) { return count(p.Slice, i) }); err != nil {
 		return nil, err
 	}
 	t.Say("What a decision costs its caller to be counted; median of %d rounds of %v.\n\n", p.Rounds, p.Slice)
-	t.Say("%s\n", rows.Table(measure.Median("ns", 0, measure.Sample.Nanos), measure.Median("allocations", 0, measure.Sample.AllocsEach)))
-	rows.Notes(t)
+	t.Say("%s", rows.Table(measure.Median("ns", 0, measure.Sample.Nanos), measure.Median("allocations", 0, measure.Sample.AllocsEach)))
 	for _, r := range rows[:2] {
 		t.AtMost(60, r.Median(0, measure.Sample.Nanos), "%s: ns a decision", r.Name)
 		// The runtime itself allocates a little now and then.

@@ -265,7 +265,7 @@ func (r *memoryRun) text() *report.Text {
 			return report.Number(row.Median(live, measure.Sample.BytesEach))
 		}},
 		measure.Median("full garbage collection, ms", live, func(s measure.Sample) float64 { return 1000 * s.Elapsed.Seconds() })))
-	t.Say("\nWhat a decision is here:\n\n")
+	t.Say("\nWhat a decision is here:\n")
 	r.rows.Notes(t)
 	ours, allocs := r.rows.Named(inMemory.name), 0.0
 	for c := range ours.Samples {

@@ -98,7 +98,7 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 	if err := plan.weigh(ctx, w, t, contenders); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)
 	}
-	t.Say("\n**What a decision is here**\n\n")
+	t.Say("\n**What a decision is here**\n")
 	one.Notes(t)
 	for i := range windows {
 		t.Say("- **%s** (sliding window): %s.\n", windows[i].Name, windows[i].Note)

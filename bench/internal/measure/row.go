@@ -210,9 +210,13 @@ func (rows Rows) Table(columns ...Column) *report.Table {
 	return t
 }
 
-// Notes writes what each row is.
+// Notes writes a paragraph with the notes of the rows that have one.
 func (rows Rows) Notes(t *report.Text) {
+	before := "\n"
 	for i := range rows {
-		t.Say("- **%s**: %s.\n", rows[i].Name, rows[i].Note)
+		if rows[i].Note != "" {
+			t.Say("%s- **%s**: %s.\n", before, rows[i].Name, rows[i].Note)
+			before = ""
+		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 
 // kind is what the rules of a policy match.
 type kind struct {
-	name, note string
-	condition  func(i int) policy.Condition
+	name      string
+	condition func(i int) policy.Condition
 }
 
 var kinds = []kind{
-	{"routes", "each rule matches one route", route},
-	{"beginnings", "each rule matches all routes that begin alike (`GET /v1/things7/*`)", beginning},
-	{"networks", "each rule matches the addresses of one network", network},
-	{"mixed", "a third of each", func(i int) policy.Condition {
+	{"routes", route},
+	{"beginnings", beginning},
+	{"networks", network},
+	{"mixed", func(i int) policy.Condition {
 		return []func(int) policy.Condition{route, beginning, network}[i%3](i)
 	}},
 }

@@ -37,7 +37,7 @@ func Run(ctx context.Context, w *measure.Work) (*report.Text, error) {
 func run(ctx context.Context, w *measure.Work, plan measure.Plan) (*report.Text, error) {
 	rows := make(measure.Rows, len(kinds))
 	for i, k := range kinds {
-		rows[i] = measure.Row{Name: k.name, Note: k.note}
+		rows[i] = measure.Row{Name: k.name}
 	}
 	err := plan.Turns(ctx, w, rows, sizes, func(_, size, i int) (measure.Sample, error) {
 		set, err := kinds[i].set(size)
@@ -66,13 +66,12 @@ func run(ctx context.Context, w *measure.Work, plan measure.Plan) (*report.Text,
 		return nil, err
 	}
 	t := new(report.Text)
-	t.Say("Nanoseconds to find the rule that binds a request with four entries; median of %d rounds of %v.\n\n", plan.Rounds, plan.Slice)
+	t.Say("Nanoseconds to find the rule that binds a request with four entries, among rules that match a route, all routes that begin alike, a network, or a third of each; median of %d rounds of %v.\n\n", plan.Rounds, plan.Slice)
 	var columns []measure.Column
 	for _, n := range sizes {
 		columns = append(columns, measure.Median(fmt.Sprintf("%d rules", n), n, measure.Sample.Nanos))
 	}
-	t.Say("%s\n", rows.Table(columns...))
-	rows.Notes(t)
+	t.Say("%s", rows.Table(columns...))
 	few, many, allocs := sizes[0], sizes[len(sizes)-1], 0.0
 	for i := range rows {
 		r := &rows[i]

@@ -53,11 +53,9 @@ func Dashboard(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	rows, err := saturate(ctx, w, plan, []contender{
 		{
 			name: with, role: measure.Ours, command: append(command[:len(command):len(command)], "--dashboard-listen", pages), load: v.during(ask),
-			note: "counts who uses what, and tells each viewer once a second, with the denials",
 		},
 		{
 			name: without, role: measure.Floor, command: append(command[:len(command):len(command)], "--no-insight"), load: ask,
-			note: "the same server with `--no-insight`",
 		},
 	})
 	if err != nil {
@@ -67,10 +65,9 @@ func Dashboard(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	t.Say("POST /v1/check over %d keep-alive connections, saturated; %s keys, an eighth of the requests under a rule that denies nearly all of them; median of %d rounds of %v. The viewers and the load generator are on the same cores.\n\n",
 		plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
 	floor := rows.Named(without)
-	t.Say("%s\n", rows.Table(
+	t.Say("%s", rows.Table(
 		measure.Median("decisions/s", 0, measure.Sample.PerSecond), measure.Over("÷ without", floor, 0, measure.Sample.PerSecond),
 		measure.Median("server CPU a decision, µs", 0, measure.Sample.ServerCPU)))
-	rows.Notes(t)
 	t.AtLeast(0.97, rows.Named(with).Over(floor, 0, measure.Sample.PerSecond), "decisions/s with %d viewers ÷ without insight", viewers)
 	// Beside other work on the machine, throughput says little, and this says the same.
 	t.AtMost(1/0.97, rows.Named(with).Over(floor, 0, measure.Sample.ServerCPU), "server CPU a decision with %d viewers ÷ without insight", viewers)

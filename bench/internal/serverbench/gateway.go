@@ -80,19 +80,18 @@ func gatewayField(ctx context.Context, w *measure.Work, load load, upstream stri
 	one, err1 := w.Write("one.yaml", policy)
 	three, err2 := w.Write("three.yaml", threeRules)
 	settled, err3 := w.Write("settle.yaml", settle)
-	gateway := func(name, note, policy string, role measure.Role, args ...string) contender {
+	gateway := func(name, policy string, role measure.Role, args ...string) contender {
 		command := append([]string{binary, "gateway", "--listen", "ADDR", "--admin-listen", "127.0.0.1:0", "--upstream", upstream, "--config", policy}, args...)
-		return contender{name: name, note: note, role: role, command: command, load: load}
+		return contender{name: name, role: role, command: command, load: load}
 	}
 	return []contender{
 		{
 			name: proxyName, role: measure.Floor, command: echoing(w, "proxy", upstream), load: load,
-			note: "no limits; as many idle connections, the same headers about the client, buffers that are used again",
 		},
-		gateway(gatewayName, "a limit for each API key, in the memory store, told in three headers", one, measure.Ours),
-		gateway("Headgate gateway, three rules and routes", "one for each API key, one for each API key and route, one for all", three, measure.Other),
-		gateway("Headgate gateway, one rule, settled by bytes", "an estimate is reserved before, and settled by the bytes of the answer after it", one, measure.Other, "--gateway", settled),
-		gateway("Headgate gateway, one rule, with the access log", "a line for each request", one, measure.Other, "--access-log", "--log-format", "json"),
+		gateway(gatewayName, one, measure.Ours),
+		gateway("Headgate gateway, three rules and routes", three, measure.Other),
+		gateway("Headgate gateway, one rule, settled by bytes", one, measure.Other, "--gateway", settled),
+		gateway("Headgate gateway, one rule, with the access log", one, measure.Other, "--access-log", "--log-format", "json"),
 	}, errors.Join(err1, err2, err3)
 }
 

@@ -105,8 +105,7 @@ func GRPC(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	streamEcho := unaryEcho
 	streamEcho.bound, streamEcho.bar = 1.6, "server CPU a check ÷ a bare stream echo"
 	table.Append(streamEcho.table(t, rows[grpcCalls:]))
-	t.Say("%s\n", table)
-	rows.Notes(t)
+	t.Say("%s", table)
 	return t, nil
 }
 
@@ -119,22 +118,22 @@ var unaryEcho = comparison{
 const grpcCalls = 4
 
 func grpcField(keys int, ours, echo []string) []contender {
-	headgate := func(name, note string, role measure.Role, q question) contender {
-		return contender{name: "Headgate, " + name, note: note, role: role, command: ours, load: q.over(keys)}
+	headgate := func(name string, role measure.Role, q question) contender {
+		return contender{name: "Headgate, " + name, role: role, command: ours, load: q.over(keys)}
 	}
-	echoes := func(name, note string, q question) contender {
-		return contender{name: "grpc-go echo of " + name, note: note, role: measure.Floor, command: echo, load: q.over(keys)}
+	echoes := func(name string, q question) contender {
+		return contender{name: "grpc-go echo of " + name, role: measure.Floor, command: echo, load: q.over(keys)}
 	}
 	return []contender{
-		headgate("Check", "a call for each check, by rule and key", measure.Ours, askCheck),
-		headgate("Check by entries", "the same, by a descriptor with an API key", measure.Ours, byEntries()),
-		headgate("Store.Take", "a call for each check, with its rule: what the library's client sends", measure.Ours, askTake),
-		echoes("calls", "decodes the request of Check and encodes it again", askEcho),
-		headgate("CheckStream", "one check in each message of a stream, by rule and key", measure.Ours, askStream),
-		headgate("Store.TakeStream", "the same, each check with its rule", measure.Ours, askTakeStream),
-		echoes("a stream", "decodes the message of CheckStream and encodes it again", askEchoStream),
-		headgate("CheckStream, 16 together", "sixteen checks in each message, as the client sends them when they wait for each other", measure.Other, askStream.withMany()),
-		headgate("Store.TakeStream, 16 together", "the same, each check with its rule", measure.Other, askTakeStream.withMany()),
+		headgate("Check", measure.Ours, askCheck),
+		headgate("Check by entries", measure.Ours, byEntries()),
+		headgate("Store.Take", measure.Ours, askTake),
+		echoes("calls", askEcho),
+		headgate("CheckStream", measure.Ours, askStream),
+		headgate("Store.TakeStream", measure.Ours, askTakeStream),
+		echoes("a stream", askEchoStream),
+		headgate("CheckStream, 16 together", measure.Other, askStream.withMany()),
+		headgate("Store.TakeStream, 16 together", measure.Other, askTakeStream.withMany()),
 	}
 }
 

@@ -113,7 +113,7 @@ func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
 		}
 	}
 	t := new(report.Text)
-	t.Say("GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. nginx has one process, which one core serves.\n\n%s\n",
+	t.Say("GET with an answer of %d bytes, from an upstream server on the same machine. Closed loop over %d keep-alive connections, saturated; %s keys, every request admitted; median of %d rounds of %v. nginx has one process, which one core serves.\n\n%s",
 		len(documentBody), plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice, rows.Table(
 			measure.Median("proxy's CPU a request, µs", 0, measure.Sample.ServerCPU),
 			measure.Ratio("÷ nginx", rows.Floor(), 0, measure.Sample.ServerCPU),
@@ -156,10 +156,10 @@ func proxyField(ctx context.Context, w *measure.Work, load load, upstream string
 		return append([]string{"sh", "-c", `ulimit -n "$(ulimit -H -n)" && sed "s/ADDR/$1/; s/PORT/${1##*:}/; s/UPSTREAM/$2/" "$3" >config && ` + script, "sh", "ADDR", upstream, file}, args...)
 	}
 	return []contender{
-		{name: nginxName, role: measure.Floor, command: shell(nginxFile, `exec nginx -p . -e stderr -c config`), load: load, note: "a limit for each API key, in shared memory. What it sets aside at its start, for 40 000 connections, is not counted below"},
-		{name: caddyName, role: measure.Other, command: shell(caddyFile, `exec "$4" run --adapter caddyfile --config config`, caddy), load: load, note: "its own modules have no limits"},
+		{name: nginxName, role: measure.Floor, command: shell(nginxFile, `exec nginx -p . -e stderr -c config`), load: load, note: "what it sets aside at its start, for 40 000 connections, is not counted below"},
+		{name: caddyName, role: measure.Other, command: shell(caddyFile, `exec "$4" run --adapter caddyfile --config config`, caddy), load: load},
 		{
-			name: gatewayName, role: measure.Other, load: load, note: "a limit for each API key, in the memory store, told in three headers",
+			name: gatewayName, role: measure.Other, load: load,
 			command: []string{headgate, "gateway", "--listen", "ADDR", "--admin-listen", "127.0.0.1:0", "--upstream", "http://" + upstream, "--config", one},
 		},
 	}, errors.Join(err1, err2, err3)

@@ -48,26 +48,21 @@ func respField(plan measure.Plan, serve func(args ...string) []string) []contend
 	byRuleName := func(key string) []string { return []string{"HG.CHECK", ruleName, key} }
 	byEntries := func(key string) []string { return []string{"HG.CHECK", "DESC", "api_key", key} }
 	throttle := func(key string) []string { return []string{"CL.THROTTLE", key, "999999", "1000000", "3600"} }
-	overRESP := func(name, note string, role measure.Role, l *loop) contender {
-		return contender{name: "RESP, " + name, note: note, role: role, command: serve("--listen", "127.0.0.1:0", "--resp-listen", "ADDR"), load: l.run}
+	overRESP := func(name string, role measure.Role, l *loop) contender {
+		return contender{name: "RESP, " + name, role: role, command: serve("--listen", "127.0.0.1:0", "--resp-listen", "ADDR"), load: l.run}
 	}
 	field := []contender{
-		overRESP("HG.CHECK, pipelined", "by rule and key; the answer has the state of the limit",
-			measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byRuleName)),
-		overRESP("HG.CHECK by entries, pipelined", "by a descriptor with an API key",
-			measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byEntries)),
-		overRESP("CL.THROTTLE, pipelined", "the limit is sent along; five integers are the answer",
-			measure.Ours, commands(plan.Keys, pipelines, pipelined, "*5\r\n:0\r\n", throttle)),
-		overRESP("PING, pipelined", "what the protocol alone costs",
-			measure.Other, commands(plan.Keys, pipelines, pipelined, "+PONG\r\n", ping)),
-		overRESP("HG.CHECK, one at a time", "by rule and key, as a client without pipelines asks",
-			measure.Other, commands(plan.Keys, plan.Callers, 1, allowed, byRuleName)),
+		overRESP("HG.CHECK, pipelined", measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byRuleName)),
+		overRESP("HG.CHECK by entries, pipelined", measure.Ours, commands(plan.Keys, pipelines, pipelined, allowed, byEntries)),
+		overRESP("CL.THROTTLE, pipelined", measure.Ours, commands(plan.Keys, pipelines, pipelined, "*5\r\n:0\r\n", throttle)),
+		overRESP("PING, pipelined", measure.Other, commands(plan.Keys, pipelines, pipelined, "+PONG\r\n", ping)),
+		overRESP("HG.CHECK, one at a time", measure.Other, commands(plan.Keys, plan.Callers, 1, allowed, byRuleName)),
 	}
 	return append(field, contender{
-		name: checkOverGRPC, note: "a call for each check, by rule and key",
+		name:    checkOverGRPC,
 		command: serve("--listen", "127.0.0.1:0", "--grpc-listen", "ADDR"), load: askCheck.over(plan.Keys),
 	}, contender{
-		name: checkOverHTTP, note: "POST /v1/check, a request for each check",
+		name:    checkOverHTTP,
 		command: serve("--listen", "ADDR"), load: overHTTP(plan, checks(plan.Keys, "/v1/check", byRule)),
 	})
 }
@@ -81,11 +76,10 @@ func respText(plan measure.Plan, rows measure.Rows) *report.Text {
 		"%s keys, every request admitted; median of %d rounds of %v.\n\n",
 		pipelines, pipelined, inFlight, plan.Callers, report.Number(float64(plan.Keys)), plan.Rounds, plan.Slice)
 	grpc := rows.Named(checkOverGRPC)
-	t.Say("%s\n", rows.Table(
+	t.Say("%s", rows.Table(
 		measure.Median("server CPU a check, µs", 0, measure.Sample.ServerCPU),
 		measure.Ratio("checks a CPU second ÷ gRPC", grpc, 0, perCPU), measure.Ratio("÷ HTTP JSON", rows.Named(checkOverHTTP), 0, perCPU),
 		measure.Median("checks/s", 0, measure.Sample.PerSecond)))
-	rows.Notes(t)
 	for i := range rows {
 		if r := &rows[i]; r.Role == measure.Ours {
 			t.AtLeast(5, report.Ratio(r.Median(0, perCPU), grpc.Median(0, perCPU)), "%s: checks a CPU second ÷ gRPC", r.Name)

@@ -88,7 +88,7 @@ func TestRESPText(t *testing.T) {
 	plan := measure.Plan{Rounds: 1, Slice: time.Second, Callers: 64, Keys: 100}
 	var rows measure.Rows
 	for i, c := range respField(plan, func(args ...string) []string { return args }) {
-		r := measure.Row{Name: c.name, Note: c.note, Role: c.role}
+		r := measure.Row{Name: c.name, Role: c.role}
 		r.Add(0, measure.Sample{Done: 1000, Elapsed: time.Second, Server: time.Duration(i+1) * time.Millisecond})
 		rows = append(rows, r)
 	}

@@ -126,15 +126,15 @@ func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
 		return contender{name: name, note: note, role: role, command: command}
 	}
 	return []contender{
-		serving("Headgate, envoyproxy/ratelimit's configuration", "`--envoy-config`, memory store; the answer has the status, three headers and the metadata",
+		serving("Headgate, envoyproxy/ratelimit's configuration", "",
 			measure.Ours, serve("--envoy-config", config, "--store", "memory")),
-		serving("Headgate, own rules", "`--config` with a rule that matches the same, memory store",
+		serving("Headgate, own rules", "",
 			measure.Ours, serve("--config", rules, "--store", "memory")),
-		serving("grpc-go echo", "decodes the same request and encodes it again",
+		serving("grpc-go echo", "",
 			measure.Floor, echoing(w, "grpc", "")),
-		serving("Headgate, Redis", "the same configuration, counters in Redis, whose own time is not counted here",
+		serving("Headgate, Redis", "",
 			measure.Other, serve("--envoy-config", config, "--store", w.Redis.URL(), "--store-timeout", "10s")),
-		serving("envoyproxy/ratelimit, Redis", "the same configuration and Redis; "+rlsVersion+", without headers, metadata and statistics",
+		serving("envoyproxy/ratelimit, Redis", "the same configuration and Redis, whose own time is not counted; "+rlsVersion+", without headers, metadata and statistics",
 			measure.Other, []string{"/bin/sh", "-c", peer, "ADDR"}),
 	}, nil
 }

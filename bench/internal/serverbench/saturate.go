@@ -126,7 +126,7 @@ func (c *comparison) measure(ctx context.Context, w *measure.Work, plan measure.
 	if err != nil {
 		return nil, err
 	}
-	t.Say("%s\n", c.table(t, rows))
+	t.Say("%s", c.table(t, rows))
 	rows.Notes(t)
 	return rows, nil
 }

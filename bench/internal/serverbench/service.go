@@ -58,11 +58,9 @@ func Service(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	_, err = besideJSON.measure(ctx, w, plan, t, append([]contender{
 		{
 			name: "Headgate, by rule and key", role: measure.Ours, command: command, load: overHTTP(plan, checks(plan.Keys, "/v1/check", byRule)),
-			note: `POST /v1/check with {"checks": [{"rule", "key", "cost"}]}: validates, decides in the memory store, answers with the state of the limit`,
 		},
 		{
 			name: "Headgate, by descriptor", role: measure.Ours, command: command, load: overHTTP(plan, checks(plan.Keys, "/v1/check", byDescriptor)),
-			note: `POST /v1/check with {"descriptor": {"api_key"}, "cost"}: finds the rules and keys that apply as well`,
 		},
 	}, echoes(w, plan)...))
 	return t, err
@@ -79,11 +77,9 @@ func echoes(w *measure.Work, plan measure.Plan) []contender {
 	return []contender{
 		{
 			name: "net/http JSON echo", role: measure.Floor, command: echoing(w, "json", ""), load: load,
-			note: "decodes the same request with encoding/json and encodes it again",
 		},
 		{
 			name: "net/http echo of bytes", command: echoing(w, "bytes", ""), load: load,
-			note: "reads the body and writes it back: what HTTP alone costs",
 		},
 	}
 }
