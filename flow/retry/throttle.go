@@ -19,49 +19,57 @@ type Throttle struct {
 const (
 	// enough is how many attempts must be rejected in a row before calls are failed, and shortest
 	// is the time that this must take: what lasts shorter is a pause, and retries get over it.
-	enough, shortest = 10, 500 * time.Millisecond
+	enough, shortest = 10, 400 * time.Millisecond
 	// worth is how many rejected attempts one that is accepted makes up for. So a service that
 	// accepts a part of all attempts gets them all.
 	worth = enough - 1
 	// fromOne is how many rejections count for the whole service if only one endpoint rejects.
 	fromOne = enough / 2
 	// longest is the longest time between two attempts.
-	longest = 4 * time.Second
+	longest = 4700 * time.Millisecond
 )
 
 // rejections is what is known of attempts that were rejected.
 type rejections struct {
-	count       int           // at most enough; accepted attempts make up for some
-	first, last time.Time     // when the first and the last of them were rejected
-	sent        time.Time     // when an attempt was sent last
-	most        time.Duration // the longest time between two attempts
+	count       int       // at most enough; accepted attempts make up for some
+	first, last time.Time // when the first and the last of them were rejected
+	since       time.Time // when the first was rejected after the last that was accepted
+	sent        time.Time // when an attempt was sent last
 }
 
 // closed reports whether calls fail, apart from some.
 func (r *rejections) closed() bool { return r.count == enough && r.last.Sub(r.first) >= shortest }
 
-// wait returns the time until an attempt may be sent. Between two attempts is half of the time for
-// which all were rejected: an outage fails at most half as many calls again as arrive in it.
+// wait returns the time until an attempt may be sent. Between two attempts is the time for which all
+// were rejected: an outage fails at most as many calls again as arrive in it.
 func (r *rejections) wait(now time.Time) time.Duration {
 	if now.Sub(r.sent) > 2*longest {
-		r.count = 0 // Nobody has called for long, so nothing is known.
+		*r = rejections{sent: r.sent} // Nobody has called for long, so nothing is known.
 	}
 	if !r.closed() {
 		return 0
 	}
-	return r.sent.Add(min(r.last.Sub(r.first)/2, r.most)).Sub(now)
+	return r.sent.Add(min(r.last.Sub(r.since), longest)).Sub(now)
 }
 
-func (r *rejections) accept() { r.count = max(r.count-worth, 0) }
+// accept records an attempt that was accepted. One that was accepted by chance while calls fail does not
+// end the outage: a few rejections have them fail again.
+func (r *rejections) accept() {
+	if !r.closed() {
+		r.first = time.Time{}
+	}
+	r.count = max(r.count-worth, 0)
+	r.since = time.Time{}
+}
 
-func (r *rejections) reject(now time.Time, wait time.Duration) {
-	if r.count == 0 {
+func (r *rejections) reject(now time.Time) {
+	if r.first.IsZero() {
 		r.first = now
 	}
-	r.last, r.most = now, longest
-	if wait > 0 {
-		r.most = min(r.most, wait)
+	if r.since.IsZero() {
+		r.since = now
 	}
+	r.last = now
 	r.count = min(r.count+1, enough)
 }
 
@@ -94,16 +102,15 @@ func (t *Throttle) Accepted(endpoint string) {
 	t.endpoint(endpoint).accept()
 }
 
-// Rejected records an attempt that the endpoint has rejected, and in what time it wants another
-// one: zero if it has not said so.
-func (t *Throttle) Rejected(endpoint string, now time.Time, wait time.Duration) {
+// Rejected records an attempt that the endpoint has rejected.
+func (t *Throttle) Rejected(endpoint string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.endpoint(endpoint)
 	if e.count < fromOne || t.all.count == enough {
-		t.all.reject(now, wait)
+		t.all.reject(now)
 	}
-	e.reject(now, wait)
+	e.reject(now)
 }
 
 func (t *Throttle) endpoint(name string) *rejections {

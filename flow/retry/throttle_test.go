@@ -24,7 +24,7 @@ func (c *traffic) run(d time.Duration, accepts bool, endpoints ...string) (sent,
 			if accepts {
 				c.throttle.Accepted(endpoint)
 			} else {
-				c.throttle.Rejected(endpoint, c.now, 0)
+				c.throttle.Rejected(endpoint, c.now)
 			}
 		}
 	}
@@ -153,18 +153,14 @@ func TestThrottleStaysClosed(t *testing.T) {
 	if !c.throttle.Closed("a") || c.throttle.Closed("b") {
 		t.Errorf("closed for the endpoint that rejects: %v, for another: %v", c.throttle.Closed("a"), c.throttle.Closed("b"))
 	}
-	for _, told := range []time.Duration{0, time.Second, time.Hour} {
-		c.throttle.Rejected("a", c.now, told)
-		most := longest
-		if told == time.Second {
-			most = told
-		}
+	for range 3 {
+		c.throttle.Rejected("a", c.now)
 		c.now = c.now.Add(longest)
 		if wait := c.throttle.Wait("a", c.now); wait > 0 {
-			t.Errorf("told %v, no call is sent for another %v", told, wait)
+			t.Errorf("no call is sent for another %v", wait)
 		}
-		if wait := c.throttle.Wait("a", c.now); wait != most {
-			t.Errorf("told %v, the next call is sent in %v, want %v", told, wait, most)
+		if wait := c.throttle.Wait("a", c.now); wait != longest {
+			t.Errorf("the next call is sent in %v, want %v", wait, longest)
 		}
 	}
 }

@@ -98,18 +98,20 @@ func repeatable(r *http.Request) bool {
 }
 
 func (c *call) do() (*http.Response, error) {
-	if wait := c.Wait(c.endpoint, time.Now()); wait > 0 {
-		c.unsent()
-		return nil, &headgate.DeniedError{
-			Decision: headgate.Decision{RetryAfter: wait},
-			Reason:   fmt.Sprintf("%s has rejected all such calls of late; one is sent now and then, to find out when it accepts them again", c.name),
-		}
+	if err := c.throttled(); err != nil {
+		return nil, err
 	}
 	c.Call()
+	probes := c.Closed(c.endpoint)
 	for try := 1; ; try++ {
 		if err := c.admit(); err != nil {
 			c.unsent()
 			return nil, err
+		}
+		if !probes && c.Closed(c.endpoint) { // since it has waited
+			if err := c.throttled(); err != nil {
+				return nil, err
+			}
 		}
 		res, hint, err := c.attempt(try)
 		if err != nil && (c.ctx.Err() != nil || errors.Is(err, flow.ErrShed)) {
@@ -129,6 +131,20 @@ func (c *call) do() (*http.Response, error) {
 		if c.t.config.Hooks.Retried != nil {
 			c.t.config.Hooks.Retried(c.r, try+1)
 		}
+	}
+}
+
+// throttled returns an error if the partner rejects all such calls, and this one is not to find out
+// whether it still does.
+func (c *call) throttled() error {
+	wait := c.Wait(c.endpoint, time.Now())
+	if wait <= 0 {
+		return nil
+	}
+	c.unsent()
+	return &headgate.DeniedError{
+		Decision: headgate.Decision{RetryAfter: wait},
+		Reason:   fmt.Sprintf("%s has rejected all such calls of late; one is sent now and then, to find out when it accepts them again", c.name),
 	}
 }
 
@@ -278,18 +294,14 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		}
 		permit.Done(outcome)
 		if !ended {
-			c.Rejected(c.endpoint, now, 0)
+			c.Rejected(c.endpoint, now)
 		}
 		return nil, Hint{}, err
 	}
 	hint := ReadHint(res.StatusCode, res.Header, now)
-	switch {
-	case hint.Limited:
-		// Who is at a limit, which others may have used up, is served in its turn.
-		c.Rejected(c.endpoint, now, hint.Wait)
-	case failed(res, &hint, nil):
-		c.Rejected(c.endpoint, now, 0)
-	default:
+	if failed(res, &hint, nil) {
+		c.Rejected(c.endpoint, now)
+	} else {
 		c.Accepted(c.endpoint)
 	}
 	c.learn(&hint, now)
