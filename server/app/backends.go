@@ -14,6 +14,7 @@ import (
 // backend is a kind of store across a network, known by how its URLs begin.
 type backend struct {
 	schemes []string
+	system  string // its name in OpenTelemetry's semantic conventions
 	check   func(url string) error
 	// describe leaves out what may be secret.
 	describe func(url string) string
@@ -40,21 +41,21 @@ type closer interface {
 func backends() []backend {
 	return []backend{
 		{
-			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
+			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, "redis",
 			redis.CheckURL, redis.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return redis.Open(ctx, url, timed(o, redis.Timeout, redis.Part(o.part), redis.Observe(o.observer))...)
 			},
 		},
 		{
-			[]string{"postgres", "postgresql"},
+			[]string{"postgres", "postgresql"}, "postgresql",
 			postgres.CheckURL, postgres.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return postgres.Open(ctx, url, timed(o, postgres.Timeout, postgres.Part(o.part))...)
 			},
 		},
 		{
-			[]string{"memcached"},
+			[]string{"memcached"}, "memcached",
 			memcached.CheckURL, memcached.DescribeURL, false,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return memcached.Open(ctx, url, timed(o, memcached.Timeout, memcached.Part(o.part))...)

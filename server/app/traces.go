@@ -47,10 +47,23 @@ func (a *App) newTraces(ctx context.Context) (*traces, error) {
 		return nil, &SettingsError{[]string{"otlp: " + err.Error()}}
 	}
 	t := &traces{provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&patient{SpanExporter: to, warned: warned{logger: a.settings.Logger}}), sdktrace.WithResource(of))}
-	if t.Telemetry, err = otel.New(otel.Options{Tracer: t.provider}); err != nil {
+	if t.Telemetry, err = otel.New(otel.Options{Tracer: t.provider, System: a.settings.storeSystem()}); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// storeSystem is the database of the store, as OpenTelemetry's semantic conventions name it, or "" for
+// counters in memory.
+func (s *Settings) storeSystem() string {
+	if s.Store == memoryStore {
+		return ""
+	}
+	b := backendOf(s.Store)
+	if b == nil {
+		return ""
+	}
+	return b.system
 }
 
 // close sends the spans that were not sent yet.

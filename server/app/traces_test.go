@@ -139,6 +139,9 @@ func TestTraces(t *testing.T) {
 				t.Errorf("%s: the span %s has %s", tt.door, name, got)
 			}
 		}
+		if got := all[tt.door]; !strings.Contains(got, "http.response.status_code") || !strings.Contains(got, "url.scheme") || strings.Contains(got, "/v1/check") != (tt.door == "headgate http") {
+			t.Errorf("the span %s has %s", tt.door, got)
+		}
 		if strings.Contains(text(all), "203.0.113.66") {
 			t.Errorf("%s: a span holds a key: %v", tt.door, all)
 		}

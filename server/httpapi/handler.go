@@ -161,11 +161,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 			writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the server has a defect, which is in its log; whether the request was charged is not known"})
 		}
 	}()
-	path := r.URL.Path
-	if strings.HasPrefix(path, authPath+"/") {
-		path = authPath
-	}
-	route, ok := h.routes[path]
+	route, ok := h.routes[routed(r)]
 	switch {
 	case !ok:
 		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is nothing at this path; /openapi.json lists what there is"})
@@ -179,6 +175,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Allow"] = []string{allow}
 		writeProblem(w, &problem{status: http.StatusMethodNotAllowed, detail: "this path takes " + strings.ReplaceAll(allow, ", ", " and ")})
 	}
+}
+
+// routed returns the path of the route for a request, if there is one.
+func routed(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, authPath+"/") {
+		return authPath
+	}
+	return r.URL.Path
+}
+
+// Route returns the path of the route that answers the request, or "" if none does.
+func (h *Handler) Route(r *http.Request) string {
+	if path := routed(r); h.routes[path] != nil {
+		return path
+	}
+	return ""
 }
 
 // serveHealth answers that the process runs, whatever the state of its store. It is for supervisors

@@ -22,7 +22,8 @@
 //	headgate.retry_after_ms   if it denies, unless no wait helps
 //	headgate.shadow_denied    true if a rule in shadow would have denied
 //
-// A denial is no error. A store that does not answer sets the status of its span.
+// With [Options.System], a call that the store answered is a client span with db.system.name. A denial
+// is no error. A store that does not answer sets the status of its span.
 //
 // These metrics have the meaning of those of telemetry/prom:
 //
@@ -44,6 +45,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,12 +72,17 @@ type Options struct {
 	// Propagator reads and writes the headers that traces pass on in. Nil means those of
 	// W3C Trace Context.
 	Propagator propagation.TextMapPropagator
+	// System is the database behind the store, as the semantic conventions name it, such as "redis" or
+	// "postgresql". Calls that the store answered or failed to answer are then client spans of it. Empty
+	// means that there is none, such as for a memory store.
+	System string
 }
 
 // Telemetry makes spans and metrics. It is safe for concurrent use.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
+	system     string
 	decisions  metric.Int64Counter
 	durations  metric.Float64Histogram
 	failures   metric.Int64Counter
@@ -109,7 +116,7 @@ func New(o Options) (*Telemetry, error) {
 	if err := errors.Join(failed, failed2, failed3); err != nil {
 		return nil, err
 	}
-	return &Telemetry{tracer: o.Tracer.Tracer(scope), propagator: o.Propagator, decisions: decisions, durations: durations, failures: failures}, nil
+	return &Telemetry{tracer: o.Tracer.Tracer(scope), propagator: o.Propagator, system: o.System, decisions: decisions, durations: durations, failures: failures}, nil
 }
 
 // Hooks are what [headgate.Observe] needs.
@@ -123,7 +130,8 @@ func (t *Telemetry) decided(ctx context.Context, op headgate.Op, _ []headgate.Ch
 	if op == headgate.OpTake {
 		t.count(ctx, verdict)
 	}
-	span, start := t.span(ctx, op, took)
+	asked := len(decisions) == 0 || slices.ContainsFunc(decisions, func(d headgate.Decision) bool { return d.Source == headgate.SourceStore })
+	span, start := t.span(ctx, op, took, asked)
 	if span == nil {
 		return
 	}
@@ -138,7 +146,7 @@ func (t *Telemetry) decided(ctx context.Context, op headgate.Op, _ []headgate.Ch
 func (t *Telemetry) failed(ctx context.Context, op headgate.Op, _ []headgate.Check, err error, took time.Duration) {
 	t.durations.Record(ctx, took.Seconds(), metric.WithAttributes(attribute.String("op", op.String())))
 	t.failures.Add(ctx, 1, metric.WithAttributes(attribute.String("op", op.String())))
-	span, start := t.span(ctx, op, took)
+	span, start := t.span(ctx, op, took, true)
 	if span == nil {
 		return
 	}
@@ -160,10 +168,14 @@ func (t *Telemetry) failed(ctx context.Context, op headgate.Op, _ []headgate.Che
 }
 
 // span is that of a call that has just ended, and when the call began; nil if nobody follows
-// the caller's trace.
-func (t *Telemetry) span(ctx context.Context, op headgate.Op, took time.Duration) (trace.Span, time.Time) {
+// the caller's trace. Asked says that the store itself was asked, and not only what stands before it.
+func (t *Telemetry) span(ctx context.Context, op headgate.Op, took time.Duration, asked bool) (trace.Span, time.Time) {
 	start := time.Now().Add(-took)
-	_, span := t.tracer.Start(ctx, "headgate."+op.String(), trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindInternal))
+	options := []trace.SpanStartOption{trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindInternal)}
+	if asked && t.system != "" {
+		options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("db.system.name", t.system)))
+	}
+	_, span := t.tracer.Start(ctx, "headgate."+op.String(), options...)
 	if !span.IsRecording() {
 		return nil, start
 	}
@@ -244,7 +256,8 @@ func (t *Telemetry) Call(ctx context.Context, name string, headers propagation.T
 	return ctx, span
 }
 
-// Handler gives each request a span with the given name, below the one that its headers name.
+// Handler gives each request a span with the given name, below the one that its headers name, with
+// method, scheme, status and, if next is a [Router], route by the semantic conventions for HTTP.
 // What next decides about the request is told by the span's attributes. Next finds the span in
 // the request's context, and in its headers, so that a proxy which passes these on passes on
 // the trace.
@@ -255,13 +268,58 @@ func (t *Telemetry) Handler(name string, next http.Handler) http.Handler {
 		headers := propagation.HeaderCarrier(r.Header)
 		ctx, span := t.tracer.Start(t.propagator.Extract(r.Context(), headers), name, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
-		if span.IsRecording() {
-			span.SetAttributes(method(r.Method))
-		}
 		t.propagator.Inject(ctx, headers)
-		next.ServeHTTP(w, r.WithContext(ctx))
+		r = r.WithContext(ctx)
+		if !span.IsRecording() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		scheme := "http"
+		if r.TLS != nil {
+			scheme = "https"
+		}
+		span.SetAttributes(method(r.Method), attribute.String("url.scheme", scheme))
+		if routes, ok := next.(Router); ok {
+			if route := routes.Route(r); route != "" {
+				span.SetAttributes(attribute.String("http.route", route))
+			}
+		}
+		answer := &answered{ResponseWriter: w, status: http.StatusOK}
+		next.ServeHTTP(answer, r)
+		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
+		if answer.status >= http.StatusInternalServerError {
+			span.SetStatus(codes.Error, "")
+		}
 	})
 }
+
+// Router is a handler that knows by which of its routes it answers a request. A route is the
+// handler's own text, never what a client has sent; "" is none.
+type Router interface{ Route(r *http.Request) string }
+
+// answered remembers the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int
+	told   bool
+}
+
+// WriteHeader implements [http.ResponseWriter]. The first status that is no information counts.
+func (a *answered) WriteHeader(status int) {
+	if !a.told && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		a.status, a.told = status, true
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (a *answered) Write(b []byte) (int, error) {
+	a.told = true
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap serves [http.ResponseController].
+func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Transport sends requests through next with the trace of their contexts in their headers, and
 // a span with the given name for each. Nil is [http.DefaultTransport].

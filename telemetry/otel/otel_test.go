@@ -32,9 +32,10 @@ const secret = "key-of-anna"
 // recorded is a Telemetry whose spans and metrics are kept in memory.
 type recorded struct {
 	*otel.Telemetry
-	spans   *tracetest.InMemoryExporter
-	metrics *sdkmetric.ManualReader
-	tracer  trace.Tracer
+	spans    *tracetest.InMemoryExporter
+	metrics  *sdkmetric.ManualReader
+	provider trace.TracerProvider
+	tracer   trace.Tracer
 }
 
 func record(t *testing.T) *recorded {
@@ -45,7 +46,7 @@ func record(t *testing.T) *recorded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Telemetry, r.tracer = telemetry, provider.Tracer("test")
+	r.Telemetry, r.provider, r.tracer = telemetry, provider, provider.Tracer("test")
 	return r
 }
 
@@ -238,10 +239,45 @@ func TestHTTP(t *testing.T) {
 		if !strings.Contains(header, door.SpanContext.TraceID().String()+"-"+door.SpanContext.SpanID().String()) {
 			t.Errorf("what is behind the proxy gets %q", header)
 		}
-		if got := attributes(&door); !strings.Contains(got, "outcome="+want) || !strings.Contains(got, "rule=pages") || !strings.Contains(got, "http.request.method=_OTHER") {
+		if got := attributes(&door); !strings.Contains(got, "outcome="+want) || !strings.Contains(got, "rule=pages") || !strings.Contains(got, "http.request.method=_OTHER") ||
+			!strings.Contains(got, "url.scheme=http") || !strings.Contains(got, fmt.Sprintf("http.response.status_code=%d", map[string]int{"allowed": 200, "denied": 429}[want])) {
 			t.Errorf("the proxy's span has %s", got)
 		}
 		silent(t, r.spans.GetSpans())
+	}
+}
+
+// routed is a handler that fails, with a route.
+type routed struct{}
+
+func (routed) Route(*http.Request) string { return "/v1/check" }
+func (routed) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusEarlyHints)
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// TestConventions: spans follow the semantic conventions for HTTP servers and for clients of databases.
+func TestConventions(t *testing.T) {
+	r := record(t)
+	answer := httptest.NewRecorder()
+	r.Handler("door", routed{}).ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "https://localhost/"+secret, nil))
+	door := r.spans.GetSpans()[0]
+	if got := attributes(&door); got != "http.request.method=POST http.response.status_code=503 http.route=/v1/check url.scheme=https" || door.SpanKind != trace.SpanKindServer || door.Status.Code != codes.Error || !answer.Flushed {
+		t.Errorf("the door's span is %s: %+v", got, door)
+	}
+
+	rule := headgate.MustRule("login", headgate.PerHour(5))
+	for source, want := range map[headgate.Source]trace.SpanKind{headgate.SourceStore: trace.SpanKindClient, headgate.SourceLease: trace.SpanKindInternal} {
+		r.spans.Reset()
+		telemetry, err := otel.New(otel.Options{Tracer: r.provider, System: "redis"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		telemetry.Hooks().Decided(t.Context(), headgate.OpTake, nil, []headgate.Decision{{Rule: rule, Limit: &rule.Limits()[0], Allowed: true, Source: source}}, time.Millisecond)
+		if span := r.spans.GetSpans()[0]; span.SpanKind != want || strings.Contains(attributes(&span), "db.system.name=redis") != (want == trace.SpanKindClient) {
+			t.Errorf("%v: %v with %s", source, span.SpanKind, attributes(&span))
+		}
 	}
 }
 
