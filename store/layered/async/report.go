@@ -339,9 +339,12 @@ func (a *Layer) refund(ctx context.Context, checks []headgate.Check, dst []headg
 		place(all[before:], otherPlaces)
 	}
 	slices.SortStableFunc(all, func(x, y headgate.Decision) int { return x.Check - y.Check })
-	for _, i := range ownPlaces {
-		first := slices.IndexFunc(all, func(d headgate.Decision) bool { return d.Check == i })
-		a.giveBack(&checks[i], all[first:first+len(checks[i].Rule.Limits())])
+	for rest := all; len(rest) > 0; {
+		i := rest[0].Check
+		var decisions []headgate.Decision
+		if decisions, rest = layer.Of(i, rest); slices.Contains(ownPlaces, i) {
+			a.giveBack(&checks[i], decisions)
+		}
 	}
 	return append(dst, all...), nil
 }
@@ -370,7 +373,7 @@ func (a *Layer) giveBack(c *headgate.Check, decisions []headgate.Decision) {
 	now, units := a.now(), c.Units()
 	if now < e.goodUntil && e.unreported >= units && (c.At == 0 || c.At > e.storeTime) {
 		e.unreported -= units
-		e.describe(decisions[:0], c, decisions[0].Check, true, 0, &a.options, now, 0)
+		e.describe(decisions[:0:len(decisions)], c, decisions[0].Check, true, 0, &a.options, now, 0)
 		return
 	}
 	back := keptRefund{units: units, at: cmp.Or(c.At, decisions[0].At)}

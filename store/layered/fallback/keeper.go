@@ -46,7 +46,6 @@ func (k *keeper) start(f *Layer) {
 	k.fallback, k.woken = f, make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	k.beat(ctx)
-	k.nextBeat = time.Now().Add(sleep.Jittered(f.options.Beat))
 	k.cancel = cancel
 	k.last, k.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	k.ended.Go(func() { k.run(ctx) })
@@ -113,7 +112,6 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 		}
 		// This comes before the first request: the primary may have lost its data.
 		k.beat(ctx)
-		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
 		b.close(word, HalfOpen)
 		return min(time.Duration(b.rampTime.Load()), payEvery)
 	case HalfOpen:
@@ -125,7 +123,6 @@ func (k *keeper) step(ctx context.Context) time.Duration {
 	}
 	if !time.Now().Before(k.nextBeat) {
 		k.beat(ctx)
-		k.nextBeat = time.Now().Add(sleep.Jittered(k.fallback.options.Beat))
 	}
 	if k.learnUntil.Before(time.Now()) && k.fallback.learning.Load() {
 		k.learn()
@@ -196,6 +193,7 @@ type Members interface {
 // beat counts the nodes, and finds out whether the primary has lost its data.
 func (k *keeper) beat(ctx context.Context) {
 	f := k.fallback
+	defer func() { k.nextBeat = time.Now().Add(sleep.Jittered(f.options.Beat)) }()
 	if f.options.Members == nil {
 		return
 	}
