@@ -59,7 +59,7 @@ func Find(root fs.FS) ([]string, error) {
 			return err
 		case e.Name() == ".git" && !e.IsDir():
 			return nil // a worktree of git has a file there, with a path
-		case e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules" || path == "bin"):
+		case e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules" || e.Name() == "target" || path == "bin"):
 			return fs.SkipDir
 		case !e.Type().IsRegular():
 			return nil

@@ -35,7 +35,17 @@ def servers(services: dict[str, Service]) -> Iterator[dict[str, Process]]:
     urls = json.dumps({dialect: each.url for dialect, each in services.items()})
     says = r"(?:running on|Listening at:) (http://\S+)"
     commands = {
-        "asgi": ["uvicorn", "--port", "0", "--lifespan", "off", "--no-access-log", "apps:application"],
+        "asgi": [
+            "uvicorn",
+            "--loop",
+            "uvloop",
+            "--port",
+            "0",
+            "--lifespan",
+            "off",
+            "--no-access-log",
+            "apps:application",
+        ],
         "wsgi": ["gunicorn", "-w", "2", "--preload", "-b", "127.0.0.1:0", "apps:wsgi_application"],
     }
     with ThreadPoolExecutor() as pool:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from ._answer import Answer, ProtocolError
 from ._calls import DEFAULT_URL, Calls, Flow, Lease, Send, holder_of, no_permit, request_of
@@ -30,8 +30,8 @@ class _Connection(asyncio.Protocol):
         self._call: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self._transport = transport
+        # That of uvloop is no asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self._call is None or self._call.done():
