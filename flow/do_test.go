@@ -18,8 +18,8 @@ func TestDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []flow.Outcome
-	watched := flow.Observe(gate, flow.Hooks{Done: func(_ flow.Request, o flow.Outcome, _ time.Duration) { told = append(told, o) }})
+	var outcomes []flow.Outcome
+	watched := flow.Observe(gate, flow.Hooks{Done: func(_ flow.Request, o flow.Outcome, _ time.Duration) { outcomes = append(outcomes, o) }})
 	ctx, failure := t.Context(), errors.New("failed")
 	for _, c := range []struct {
 		err  error
@@ -32,7 +32,7 @@ func TestDo(t *testing.T) {
 		{headgate.ErrUnavailable, flow.Overload},
 		{&flow.Rejection{Reason: flow.ReasonBusy}, flow.Overload},
 	} {
-		told = nil
+		outcomes = nil
 		got, err := flow.Get(ctx, watched, flow.Request{}, func(ctx context.Context) (int, error) {
 			// The gate knows what it has admitted, and nothing else.
 			nested := flow.Do(ctx, gate, flow.Request{}, func(context.Context) error { return nil })
@@ -42,11 +42,11 @@ func TestDo(t *testing.T) {
 			}
 			return 7, c.err
 		})
-		if got != 7 || !errors.Is(err, c.err) || len(told) != 1 || told[0] != c.want {
-			t.Errorf("%v: %d, %v, outcomes %v, want %v", c.err, got, err, told, c.want)
+		if got != 7 || !errors.Is(err, c.err) || len(outcomes) != 1 || outcomes[0] != c.want {
+			t.Errorf("%v: %d, %v, outcomes %v, want %v", c.err, got, err, outcomes, c.want)
 		}
 	}
-	told = nil
+	outcomes = nil
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -55,8 +55,8 @@ func TestDo(t *testing.T) {
 		}()
 		_ = flow.Do(ctx, watched, flow.Request{}, func(context.Context) error { panic("broken") })
 	}()
-	if len(told) != 1 || told[0] != flow.Ignore || gate.Stats().InUse != 0 {
-		t.Errorf("after a panic: outcomes %v, %+v", told, gate.Stats())
+	if len(outcomes) != 1 || outcomes[0] != flow.Ignore || gate.Stats().InUse != 0 {
+		t.Errorf("after a panic: outcomes %v, %+v", outcomes, gate.Stats())
 	}
 	if got, err := flow.Get(ctx, gate, flow.Request{Cost: 2}, func(context.Context) (int, error) {
 		t.Error("refused work was done")

@@ -46,16 +46,16 @@ type watched struct {
 func (o *observed) Acquire(ctx context.Context, r Request) (Permit, error) {
 	began := time.Now()
 	p, err := o.gate.Acquire(ctx, r)
-	return o.tell(ctx, r, p, err, began)
+	return o.report(ctx, r, p, err, began)
 }
 
 func (o *observed) TryAcquire(ctx context.Context, r Request) (Permit, error) {
 	began := time.Now()
 	p, err := o.gate.TryAcquire(ctx, r)
-	return o.tell(ctx, r, p, err, began)
+	return o.report(ctx, r, p, err, began)
 }
 
-func (o *observed) tell(
+func (o *observed) report(
 	ctx context.Context, r Request, p Permit, err error, began time.Time,
 ) (Permit, error) {
 	now := time.Now()

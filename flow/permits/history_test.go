@@ -134,8 +134,8 @@ func (o *oracle) expire(now time.Time) {
 	}
 }
 
-// state is what the gate has told the request.
-func (r *request) told(t *testing.T) string {
+// outcome is what the gate has decided for the request.
+func (r *request) outcome(t *testing.T) string {
 	switch {
 	case !r.asked.ended():
 		return "waits"
@@ -208,7 +208,7 @@ func TestHistories(t *testing.T) {
 				}
 				bubbletest.Wait()
 				for i, r := range o.requests {
-					if got := r.told(t); got != r.state {
+					if got := r.outcome(t); got != r.state {
 						t.Fatalf("seed %d: request %d (%d %v): %s, want %s, after %q",
 							seed, i, r.Cost, r.Class, got, r.state, history)
 					}

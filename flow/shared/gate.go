@@ -269,7 +269,7 @@ func (g *Gate) Close(ctx context.Context) error {
 	}
 	g.kick()
 	g.mu.Unlock()
-	lost.tell()
+	lost.notify()
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	for _, l := range leftover {

@@ -89,12 +89,12 @@ func (g *Gate) beat() {
 		if len(g.events) == 0 || g.over {
 			g.beating = false
 			g.mu.Unlock()
-			all.tell()
+			all.notify()
 			return
 		}
 		timer.Reset(time.Until(g.events[0].due))
 		g.mu.Unlock()
-		all.tell()
+		all.notify()
 		select {
 		case <-timer.C:
 		case <-g.wake:
@@ -136,7 +136,7 @@ func (g *Gate) renew(h *holding, began time.Time) {
 	defer cancel()
 	got, err := g.permits.Renew(ctx, h.lease.Key, h.lease.Holder, h.lease.Epoch, g.config.TTL)
 	var all losses
-	defer func() { all.tell() }()
+	defer func() { all.notify() }()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h.calling = false

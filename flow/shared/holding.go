@@ -162,7 +162,7 @@ func (g *Gate) learn(held time.Duration) {
 	g.average = max(g.average+(held-g.average)/8, 1)
 }
 
-// lose records that a lease is lost, and returns whom to tell after the gate was unlocked. The gate
+// lose records that a lease is lost, and returns whom to notify after the gate was unlocked. The gate
 // is locked.
 func (g *Gate) lose(h *holding, cause error) loss {
 	why := h.lostBy(cause)
@@ -181,7 +181,7 @@ func (h *holding) lostBy(cause error) *LostError {
 	}
 }
 
-// loss is a lost lease, and who has to be told about it.
+// loss is a lost lease, and who has to be notified.
 type loss struct {
 	why     *LostError
 	cancels []context.CancelCauseFunc
@@ -192,8 +192,8 @@ type losses []loss
 
 func (l *losses) add(one loss) { *l = append(*l, one) }
 
-// tell ends the contexts of permits whose leases were lost. The gate is not locked.
-func (l losses) tell() {
+// notify ends the contexts of permits whose leases were lost. The gate is not locked.
+func (l losses) notify() {
 	for _, one := range l {
 		for _, cancel := range one.cancels {
 			cancel(one.why)
@@ -231,6 +231,6 @@ func (h *holding) check() error {
 	}
 	why := h.why
 	g.mu.Unlock()
-	all.tell()
+	all.notify()
 	return why
 }
