@@ -1,42 +1,59 @@
 package flow
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/simulate"
 )
 
-// seeds is how often a scenario of the second part of the page runs.
-const seeds = 30
+// seeds is how often a scenario runs with the knee, peers with other estimators, and others with the
+// gates of others, which take longer.
+const seeds, peers, others = 30, 5, 2
 
-// group is a part of the scenarios that run with many seeds.
+// group is a table. Healthy scenarios show what is refused, others what gets done.
 type group struct {
-	title, text string
-	scenarios   []simulate.Scenario
+	title     string
+	healthy   bool
+	scenarios []simulate.Scenario
 }
 
 func groups() []group {
+	calm := []simulate.Scenario{
+		simulate.Healthy(0.7), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7), simulate.Shifted(0.63),
+		simulate.Routes(0.7), simulate.Cold(0.7),
+	}
+	busy := []simulate.Scenario{
+		simulate.Overload(), simulate.Halved(), simulate.Timeouts(), simulate.Bimodal(1.5), simulate.HeavyTailed(1.5),
+		simulate.Shifted(1.5), simulate.Routes(2), simulate.FiveTimesSlower(0.7), simulate.FiveTimesSlower(1.5),
+		simulate.Cold(1.5), simulate.TenTimes(),
+	}
+	calmAside, busyAside := aside()
+	calm, busy = append(calm, calmAside...), append(busy, busyAside...)
 	return []group{
-		{"Healthy load", "Nothing is wrong: what is refused here is harm.", []simulate.Scenario{
-			simulate.Healthy(0.7), simulate.Bimodal(0.63), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7),
-			simulate.Shifted(0.63), simulate.Routes(0.7),
-		}},
-		{"Too much load, and change", "", []simulate.Scenario{
-			simulate.Bimodal(1.5), simulate.HeavyTailed(1.5), simulate.Shifted(1.5), simulate.Routes(2),
-			simulate.FiveTimesSlower(0.7), simulate.FiveTimesSlower(1.5), simulate.Cold(0.7), simulate.Cold(1.5),
-			simulate.TenTimes(),
-		}},
-		{"Kept aside", "Nothing was chosen by looking at these.", aside()},
+		{"A queue: refused of a load that is fine", true, calm},
+		{"A queue: goodput under too much load, or change", false, busy},
+		{"A shared server: refused of a load that is fine", true, shared(calm)},
+		{"A shared server: goodput under too much load, or change", false, shared(busy)},
 	}
 }
 
-// aside are scenarios that nobody looked at while the estimator was designed.
-func aside() []simulate.Scenario {
+// shared returns the scenarios with a server that all requests share.
+func shared(all []simulate.Scenario) []simulate.Scenario {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Name += ", shared"
+		all[i].Server.Shared = true
+	}
+	return all
+}
+
+// aside returns scenarios that nobody looked at while the estimator was designed.
+func aside() (calm, busy []simulate.Scenario) {
 	const half, end = 45 * time.Second, time.Hour
 	server := func(workers int, work time.Duration) simulate.Server {
 		return simulate.Server{Workers: simulate.Constant(workers), Work: simulate.Constant(work), Spread: 0.5}
@@ -55,7 +72,7 @@ func aside() []simulate.Scenario {
 			l.Peak = max(l.Peak, l.Rate(at))
 		}
 		return simulate.Scenario{
-			Name: name, Seed: 50, From: 10 * time.Second, Length: 2 * half, Server: s, Loads: []simulate.Load{l},
+			Name: name + " \\*", Seed: 50, From: 10 * time.Second, Length: 2 * half, Server: s, Loads: []simulate.Load{l},
 		}
 	}
 	back := simulate.Mixed(1, 200, simulate.Between(half, end, 0.1, 0.5))
@@ -72,36 +89,23 @@ func aside() []simulate.Scenario {
 	lost := server(100, time.Millisecond)
 	lost.Workers = simulate.Between(half, end, 60, 100)
 	millisecond := server(20, time.Millisecond)
-	return []simulate.Scenario{
-		one("the share of 200 ms goes from every second to every tenth, 0.7×", millisecond, back, simulate.Constant(0.7)),
-		one("the share of 200 ms goes from every second to every tenth, 1.3×", millisecond, back, simulate.Constant(1.3)),
+	calm = []simulate.Scenario{
+		one("200 ms: from every second to every tenth, 0.7×", millisecond, back, simulate.Constant(0.7)),
 		one("2 ms, every twentieth 500 ms, 0.65×", millisecond, rare, simulate.Constant(0.65)),
-		one("2 ms, every twentieth 500 ms, 2×", millisecond, rare, simulate.Constant(2.0)),
 		one("a heavier tail, 0.6×", server(20, 50*time.Millisecond), simulate.Pareto(1.3), simulate.Constant(0.6)),
-		one("a heavier tail, 2×", server(20, 50*time.Millisecond), simulate.Pareto(1.3), simulate.Constant(2.0)),
 		one("four workers, 0.6×", server(4, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(0.6)),
-		one("four workers, 1.5×", server(4, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(1.5)),
 		one("1 and 200 ms, the load swings from 0.2× to 0.7×", millisecond, simulate.Mixed(1, 200, simulate.Constant(0.1)), swing),
+	}
+	busy = []simulate.Scenario{
+		one("200 ms: from every second to every tenth, 1.3×", millisecond, back, simulate.Constant(1.3)),
+		one("2 ms, every twentieth 500 ms, 2×", millisecond, rare, simulate.Constant(2.0)),
+		one("a heavier tail, 2×", server(20, 50*time.Millisecond), simulate.Pareto(1.3), simulate.Constant(2.0)),
+		one("four workers, 1.5×", server(4, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(1.5)),
 		one("1 and 200 ms, three times as slow, 0.7×", slow, simulate.Mixed(1, 200, simulate.Constant(0.1)), simulate.Constant(0.7)),
 		one("1 and 200 ms, 100 workers, then 60, 1.5×", lost, simulate.Mixed(1, 200, simulate.Constant(0.1)), simulate.Constant(1.5)),
 		one("bursts of 2× for a second in five", server(20, 50*time.Millisecond), simulate.Sizes{}, bursts),
 	}
-}
-
-// manySeeds begins the second part of the page.
-const manySeeds = `
-## Mixed work, and the worst of many runs
-
-Each scenario below runs with many seeds: ` + "`runs`" + ` says how many. **goodput** is a share of that of the best
-limit that does not move (tried: 8 to 1000), on average and in the worst run. **refused** is a share of all
-attempts, on average and in the worst run. **90 % after** is how long it takes after the change, or
-after the start, until nine tenths of the capacity get done, in the median and in the worst run.
-`
-
-// best is the best limit that does not move, and its goodput by seed.
-type best struct {
-	limit int64
-	good  []float64
+	return calm, busy
 }
 
 func goodput(r *simulate.Result) float64 { return r.Goodput(r.Scenario.From, r.Scenario.Length) }
@@ -125,116 +129,90 @@ type constant int64
 func (c constant) Limit() int64                 { return int64(c) }
 func (c constant) Update(adaptive.Sample) int64 { return int64(c) }
 
-func findBest(s simulate.Scenario) best {
-	var b best
-	most := 0.0
+// best returns the goodput with the best limit that does not move, by seed.
+func best(s simulate.Scenario) []float64 {
+	limit, most := int64(0), 0.0
 	for _, n := range []int64{8, 16, 20, 22, 24, 27, 30, 35, 40, 60, 100, 220, 260, 1000} {
-		sum := 0.0
-		for seed := range 2 {
-			sum += goodput(virtual(seeded(s, seed), constant(n)))
-		}
-		if sum > most*1.0005 {
-			b.limit, most = n, sum
+		if good := goodput(virtual(seeded(s, 0), constant(n))); good > most*1.0005 {
+			limit, most = n, good
 		}
 	}
+	var good []float64
 	for seed := range seeds {
-		b.good = append(b.good, goodput(virtual(seeded(s, seed), constant(b.limit))))
+		good = append(good, goodput(virtual(seeded(s, seed), constant(limit))))
 	}
-	return b
+	return good
 }
 
-// entrant takes part with many seeds: an estimator, or a contender of another library with fewer.
-type entrant struct {
+// entrants are the contenders of the tables, with an estimator for each seed where they have one.
+var entrants = []struct {
 	name     string
 	estimate func(seed uint64) (adaptive.Estimator, error)
-	other    *contender
-	runs     int
+	other    func() (simulate.Subject, error)
+}{
+	{"Headgate, knee", func(seed uint64) (adaptive.Estimator, error) {
+		return adaptive.NewKnee(adaptive.KneeConfig{Initial: initial, Max: highest, Seed: seed})
+	}, nil},
+	{"failsafe-go", nil, failsafeLimiter()},
+	{"as in Tripwire", nil, tripwire()},
+	{"Gradient2", func(uint64) (adaptive.Estimator, error) { return adaptive.NewGradient2(bounds) }, nil},
+	{"Vegas", func(seed uint64) (adaptive.Estimator, error) { return adaptive.NewVegas(bounds, seed) }, nil},
+	{"AIMD", func(uint64) (adaptive.Estimator, error) { return adaptive.NewAIMD(bounds, time.Second) }, nil},
 }
 
-func entrants() []entrant {
-	b := adaptive.Bounds{Initial: initial, Min: 1, Max: highest}
-	knee := func(floor int64) func(uint64) (adaptive.Estimator, error) {
-		return func(seed uint64) (adaptive.Estimator, error) {
-			return adaptive.NewKnee(adaptive.KneeConfig{Initial: initial, Min: floor, Max: highest, Seed: seed})
-		}
-	}
-	all := []entrant{
-		{name: "Headgate, knee", estimate: knee(0), runs: seeds},
-		{name: "Headgate, knee, at least 8", estimate: knee(8), runs: seeds},
-		{name: "Gradient2", estimate: func(uint64) (adaptive.Estimator, error) { return adaptive.NewGradient2(b) }, runs: seeds},
-		{name: "Vegas", estimate: func(seed uint64) (adaptive.Estimator, error) { return adaptive.NewVegas(b, seed) }, runs: seeds},
-		{name: "AIMD", estimate: func(uint64) (adaptive.Estimator, error) { return adaptive.NewAIMD(b, time.Second) }, runs: seeds},
-	}
-	for _, other := range []contender{
-		{"failsafe-go, limiter", failsafeLimiter()}, {"failsafe-go, as in Tripwire", tripwire()},
-	} {
-		all = append(all, entrant{name: other.name, other: &other, runs: seeds / 6})
-	}
-	return all
-}
+var bounds = adaptive.Bounds{Initial: initial, Min: 1, Max: highest}
 
-// part writes the tables of all groups. run is how the gates of others run.
-func part(b *bytes.Buffer, run func(contender, simulate.Scenario) *simulate.Result) {
-	b.WriteString(manySeeds)
-	for _, g := range groups() {
-		fmt.Fprintf(b, "\n### %s\n", g.title)
-		if g.text != "" {
-			fmt.Fprintf(b, "\n%s\n", g.text)
-		}
-		for _, s := range g.scenarios {
-			table(b, s, run)
-		}
+// row has the cells of a scenario: what was refused if it is healthy, or what got done; and how long
+// it took until nine tenths got done again, if something changes.
+func row(s simulate.Scenario, healthy bool, run func(contender, simulate.Scenario) *simulate.Result) (cells, back string) {
+	var most []float64
+	if !healthy {
+		most = best(s)
 	}
-}
-
-func table(b *bytes.Buffer, s simulate.Scenario, run func(contender, simulate.Scenario) *simulate.Result) {
-	most := findBest(s)
-	fixed := int64(math.Round(1.2 * float64(s.Server.Workers(0))))
-	fmt.Fprintf(b, "\n#### %s\n\nThe best fixed limit is %d.\n\n", s.Name, most.limit)
 	from, to, changes := changeOf(s)
-	b.WriteString("| | runs | goodput | worst | refused | worst | p99 |")
-	rule := "|---|---|---|---|---|---|---|"
-	if changes {
-		b.WriteString(" 90 % after | worst |")
-		rule += "---|---|"
-	}
-	fmt.Fprintf(b, "\n%s\n", rule)
-	all := append(entrants(), entrant{
-		name: fmt.Sprintf("a fixed limit of %d", fixed), runs: seeds,
-		estimate: func(uint64) (adaptive.Estimator, error) { return constant(fixed), nil },
-	})
-	for _, e := range all {
-		var good, refused, tail, back []float64
-		for seed := range e.runs {
-			scenario := seeded(s, seed)
+	for i, e := range entrants {
+		var v, after []float64
+		runs := seeds
+		switch {
+		case e.other != nil:
+			runs = others
+		case i > 0:
+			runs = peers
+		}
+		for seed := range runs {
 			var r *simulate.Result
-			if e.other != nil {
-				r = run(*e.other, scenario)
+			if scenario := seeded(s, seed); e.other != nil {
+				r = run(contender{e.name, e.other}, scenario)
 			} else {
 				r = virtual(scenario, must(e.estimate(uint64(seed))))
 			}
-			good = append(good, goodput(r)/most.good[seed])
-			refused = append(refused, 100*float64(r.All.Refused)/float64(max(r.All.Tries, 1)))
-			tail = append(tail, float64(r.Latency(0.99).Milliseconds()))
+			if healthy {
+				v = append(v, 100*float64(r.All.Refused)/float64(max(r.All.Tries, 1)))
+			} else {
+				v = append(v, goodput(r)/most[seed])
+			}
 			took := r.Recovers(from, to, 0.9).Seconds()
 			if took < 0 {
 				took = math.Inf(1)
 			}
-			back = append(back, took)
+			after = append(after, took)
 		}
-		fmt.Fprintf(b, "| %s | %d | %.3f | %.3f | %.1f %% | %.1f %% | %.0f ms |", e.name, e.runs,
-			mean(good), slices.Min(good), mean(refused), slices.Max(refused), mean(tail))
+		if healthy {
+			cells += fmt.Sprintf(" %.1f/%.1f |", mean(v), slices.Max(v))
+		} else {
+			cells += fmt.Sprintf(" %.2f/%.2f |", mean(v), slices.Min(v))
+		}
 		if changes {
-			slices.Sort(back)
-			fmt.Fprintf(b, " %s | %s |", within(back[len(back)/2]), within(back[len(back)-1]))
+			slices.Sort(after)
+			back += fmt.Sprintf(" %s/%s |", within(after[len(after)/2]), within(after[len(after)-1]))
 		}
-		b.WriteByte('\n')
 	}
+	return cells, back
 }
 
 // changeOf returns from when to when the goodput has to come back, and whether it has to at all.
 func changeOf(s simulate.Scenario) (from, to time.Duration, is bool) {
-	switch s.Name {
+	switch strings.TrimSuffix(s.Name, ", shared") {
 	case simulate.FiveTimesSlower(0.7).Name, simulate.FiveTimesSlower(1.5).Name:
 		return simulate.HalvedAt, simulate.BackAt, true
 	case simulate.Cold(1.5).Name:
@@ -249,7 +227,7 @@ func within(seconds float64) string {
 	if math.IsInf(seconds, 1) {
 		return "never"
 	}
-	return fmt.Sprintf("%.1f s", seconds)
+	return fmt.Sprintf("%.1f", seconds)
 }
 
 func mean(v []float64) float64 {

@@ -1,11 +1,11 @@
 package flow
 
 import (
-	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,16 +81,33 @@ func TestWrite(t *testing.T) {
 	if *write == "" {
 		return
 	}
-	p := page{results: make(map[string][]*simulate.Result)}
-	for _, s := range scenarios() {
-		for _, c := range contenders {
-			p.results[s.Name] = append(p.results[s.Name], run(t, c, s))
+	p := page{results: make(map[string][]*simulate.Result), cells: make(map[string]string), back: make(map[string]string)}
+	var mu sync.Mutex // guards p
+	t.Run("runs", func(t *testing.T) {
+		for _, s := range scenarios() {
+			t.Run(s.Name, func(t *testing.T) {
+				t.Parallel()
+				var results []*simulate.Result
+				for _, c := range contenders {
+					results = append(results, run(t, c, s))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				p.results[s.Name] = results
+			})
 		}
-		t.Logf("%s is done", s.Name)
-	}
-	var b bytes.Buffer
-	part(&b, func(c contender, s simulate.Scenario) *simulate.Result { return run(t, c, s) })
-	p.seeds = b.Bytes()
+		for _, g := range groups() {
+			for _, s := range g.scenarios {
+				t.Run(s.Name, func(t *testing.T) {
+					t.Parallel()
+					cells, back := row(s, g.healthy, func(c contender, s simulate.Scenario) *simulate.Result { return run(t, c, s) })
+					mu.Lock()
+					defer mu.Unlock()
+					p.cells[s.Name], p.back[s.Name] = cells, back
+				})
+			}
+		}
+	})
 	if err := os.MkdirAll(filepath.Join(*write, "flow-simulation"), 0o755); err != nil {
 		t.Fatal(err)
 	}
