@@ -41,21 +41,24 @@ type closer interface {
 func backends() []backend {
 	return []backend{
 		{
-			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, "redis",
+			[]string{"redis", "rediss", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"},
+			"redis",
 			redis.CheckURL, redis.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return redis.Open(ctx, url, timed(o, redis.Timeout, redis.Part(o.part), redis.Observe(o.observer))...)
 			},
 		},
 		{
-			[]string{"postgres", "postgresql"}, "postgresql",
+			[]string{"postgres", "postgresql"},
+			"postgresql",
 			postgres.CheckURL, postgres.DescribeURL, true,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return postgres.Open(ctx, url, timed(o, postgres.Timeout, postgres.Part(o.part))...)
 			},
 		},
 		{
-			[]string{"memcached"}, "memcached",
+			[]string{"memcached"},
+			"memcached",
 			memcached.CheckURL, memcached.DescribeURL, false,
 			func(ctx context.Context, url string, o backendOptions) (closer, error) {
 				return memcached.Open(ctx, url, timed(o, memcached.Timeout, memcached.Part(o.part))...)
