@@ -508,13 +508,14 @@ func (d *Door) Decided(version int64, checks []headgate.Check, decisions []headg
 	admitted := true
 	var one counts
 	for i := range decisions {
-		switch o := &decisions[i]; {
-		case o.Source == headgate.SourceOpen:
+		o := &decisions[i]
+		if o.Source == headgate.SourceOpen {
 			one.open = 1
-		case o.Source == headgate.SourceLocal:
+		}
+		if o.Source == headgate.SourceLocal {
 			one.local = 1
 		}
-		if o := &decisions[i]; !o.Allowed {
+		if !o.Allowed {
 			if o.Shadow {
 				one.shadow = 1
 			} else {
