@@ -124,8 +124,13 @@ func (o *options) checkModels() (mistakes []Mistake) {
 			name        string
 			value, most int64
 		}{
-			{"input", m.Input, MaxPrice}, {"cached_input", m.CachedInput, MaxPrice}, {"cache_write", m.CacheWrite, MaxPrice}, {"output", m.Output, MaxPrice},
-			{"max_input", m.MaxInput, headgate.MaxCount}, {"image", m.Image, headgate.MaxCount}, {"max_output", m.MaxOutput, headgate.MaxCount},
+			{"input", m.Input, MaxPrice},
+			{"cached_input", m.CachedInput, MaxPrice},
+			{"cache_write", m.CacheWrite, MaxPrice},
+			{"output", m.Output, MaxPrice},
+			{"max_input", m.MaxInput, headgate.MaxCount},
+			{"image", m.Image, headgate.MaxCount},
+			{"max_output", m.MaxOutput, headgate.MaxCount},
 		} {
 			if n.value < 0 || n.value > n.most {
 				bad(field, "the model %s: %s is %d, must be 0 to %d", Quote(m.Name), n.name, n.value, n.most)

@@ -38,7 +38,8 @@ type Meter struct {
 	width   int    // how long the line is
 	held    []byte // what has come of an event, if withhold is set
 	passing bool   // the event is too large to be held
-	out     []byte // what the client gets next
+	out     []byte // what the client gets
+	sent    int    // how much of out it has got
 	err     error
 }
 
@@ -55,17 +56,17 @@ func (m *Meter) Read(p []byte) (int, error) {
 		m.end(err)
 		return n, err
 	}
-	for len(m.out) == 0 && m.err == nil {
+	for m.sent == len(m.out) && m.err == nil {
 		n, err := m.from.Read(p)
-		m.out = m.out[:0]
+		m.out, m.sent = m.out[:0], 0
 		m.note(p[:n])
 		if m.end(err); err != nil {
 			m.out, m.err = append(m.out, m.held...), err
 			m.held = nil
 		}
 	}
-	n := copy(p, m.out)
-	if m.out = m.out[n:]; len(m.out) > 0 {
+	n := copy(p, m.out[m.sent:])
+	if m.sent += n; m.sent < len(m.out) {
 		return n, nil
 	}
 	return n, m.err
@@ -154,10 +155,11 @@ func (m *Meter) hold(piece []byte) {
 // In texts of JSON the quotes would be escaped.
 func withoutNull(event []byte) []byte {
 	const null = `,"usage":null`
-	if at := bytes.LastIndex(event, []byte(null)); at >= 0 {
-		return append(event[:at:at], event[at+len(null):]...)
+	if !bytes.Contains(event, []byte(null)) {
+		return event // LastIndex takes longer.
 	}
-	return event
+	at := bytes.LastIndex(event, []byte(null))
+	return append(event[:at:at], event[at+len(null):]...)
 }
 
 // take adds what was found to the usage, and reports whether that was any.

@@ -53,8 +53,8 @@ const (
 	toolTokens = 1000
 )
 
-// Mistake is what is wrong with a call. It tells no more of the call than the names of its fields.
-type Mistake struct {
+// CallError is what is wrong with a call. It tells no more of the call than the names of its fields.
+type CallError struct {
 	// Field is the field that is wrong, or "".
 	Field string
 	// Text says what is wrong, for the client.
@@ -62,10 +62,10 @@ type Mistake struct {
 }
 
 // Error returns the text.
-func (m *Mistake) Error() string { return "llm: " + m.Text }
+func (e *CallError) Error() string { return "llm: " + e.Text }
 
-func mistake(field, format string, args ...any) *Mistake {
-	return &Mistake{field, fmt.Sprintf(format, args...)}
+func mistake(field, format string, args ...any) *CallError {
+	return &CallError{field, fmt.Sprintf(format, args...)}
 }
 
 // Call is a call to a language model. It is not safe for concurrent use.
@@ -111,7 +111,7 @@ func fieldsOf(p Protocol) (known, declare []string) {
 }
 
 // Read reads the body of a request. It keeps the body, which must not change. The error is a
-// [*Mistake].
+// [*CallError].
 func Read(p Protocol, body []byte) (*Call, error) {
 	if !utf8.Valid(body) {
 		return nil, mistake("", "The body is not UTF-8.")
@@ -131,7 +131,7 @@ func Read(p Protocol, body []byte) (*Call, error) {
 	if c.images = max(w.images, w.pictures); w.pictures > 0 {
 		c.text -= w.pictured
 	}
-	for _, read := range []func() *Mistake{c.readModel, c.readStream, c.readOutput, c.readParts} {
+	for _, read := range []func() *CallError{c.readModel, c.readStream, c.readOutput, c.readParts} {
 		if wrong := read(); wrong != nil {
 			return nil, wrong
 		}
@@ -148,7 +148,7 @@ func (c *Call) raw(field string) []byte {
 	return nil
 }
 
-func (c *Call) readModel() *Mistake {
+func (c *Call) readModel() *CallError {
 	v := c.raw("model")
 	if err := json.Unmarshal(v, &c.Model); err != nil || c.Model == "" || len(c.Model) > policy.MaxValue {
 		return mistake("model", "model must be a text of 1 to %d bytes.", policy.MaxValue)
@@ -156,7 +156,7 @@ func (c *Call) readModel() *Mistake {
 	return nil
 }
 
-func (c *Call) readStream() (wrong *Mistake) {
+func (c *Call) readStream() (wrong *CallError) {
 	if c.Stream, wrong = c.truth("stream"); wrong != nil || c.Protocol != Chat {
 		return wrong
 	}
@@ -178,7 +178,7 @@ func (c *Call) readStream() (wrong *Mistake) {
 	return nil
 }
 
-func (c *Call) truth(field string) (bool, *Mistake) {
+func (c *Call) truth(field string) (bool, *CallError) {
 	switch v := string(c.raw(field)); v {
 	case "true":
 		return true, nil
@@ -190,7 +190,7 @@ func (c *Call) truth(field string) (bool, *Mistake) {
 }
 
 // number reads a whole number. ok is false if there is none.
-func (c *Call) number(field string, least, most int64) (n int64, ok bool, wrong *Mistake) {
+func (c *Call) number(field string, least, most int64) (n int64, ok bool, wrong *CallError) {
 	v := c.raw(field)
 	if v == nil {
 		return 0, false, nil
@@ -202,7 +202,7 @@ func (c *Call) number(field string, least, most int64) (n int64, ok bool, wrong 
 	return n, true, nil
 }
 
-func (c *Call) readOutput() *Mistake {
+func (c *Call) readOutput() *CallError {
 	if n, ok, wrong := c.number("n", 1, MaxChoices); wrong != nil {
 		return wrong
 	} else if ok {
@@ -223,7 +223,7 @@ func (c *Call) readOutput() *Mistake {
 	return nil
 }
 
-func (c *Call) readParts() *Mistake {
+func (c *Call) readParts() *CallError {
 	for _, field := range []string{"previous_response_id", "conversation", "prompt", "container"} {
 		if c.raw(field) != nil {
 			c.beyond = field
@@ -242,7 +242,7 @@ func (c *Call) readParts() *Mistake {
 
 // Estimate returns the most that the call may use of the model, whose Name becomes that of the
 // usage. Unless reduce, a call that declares more output than the model's MaxOutput is a
-// [*Mistake], and so is one of which nothing says how much it may use.
+// [*CallError], and so is one of which nothing says how much it may use.
 func (c *Call) Estimate(m *policy.Model, reduce bool) (policy.Usage, error) {
 	input, output := c.text, c.MaxOutput
 	if m.MaxInput > 0 {

@@ -107,7 +107,7 @@ func TestMistakes(t *testing.T) {
 		{Responses, `{"model":"a","background":true}`, "background", "not possible here"},
 	} {
 		_, err := Read(tt.p, []byte(tt.body))
-		var wrong *Mistake
+		var wrong *CallError
 		if !errors.As(err, &wrong) || wrong.Field != tt.field || !strings.Contains(wrong.Text, tt.want) {
 			t.Errorf("%.80s: %+v, want %q for %q", tt.body, err, tt.want, tt.field)
 		}
@@ -129,7 +129,7 @@ func TestMistakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var wrong *Mistake
+		var wrong *CallError
 		if _, err := c.Estimate(&tt.m, false); !errors.As(err, &wrong) || !strings.Contains(wrong.Text, tt.want) {
 			t.Errorf("%s: %v, want %q", tt.body, err, tt.want)
 		}
@@ -189,7 +189,7 @@ func FuzzCall(f *testing.F) {
 		before := bytes.Clone(body)
 		c, err := Read(p, body)
 		if err != nil {
-			var wrong *Mistake
+			var wrong *CallError
 			if !errors.As(err, &wrong) || wrong.Text == "" {
 				t.Fatalf("the error is %v", err)
 			}

@@ -12,7 +12,7 @@ import (
 type walker struct {
 	call  *Call
 	known []string
-	wrong *Mistake
+	wrong *CallError
 
 	images   int64 // parts that are images
 	pictures int64 // images whose bytes are in the body

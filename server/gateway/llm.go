@@ -34,16 +34,16 @@ type metering struct {
 
 // The problems of requests to a provider.
 var (
-	noCall = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway passes on calls to chat completions, responses, embeddings and messages, and the list of models."}
-	noBody = &llm.Mistake{Text: "The call has no body."}
-	coded  = &llm.Mistake{Text: "The Content-Encoding must be gzip, or there must be none."}
-	broke  = &llm.Mistake{Text: "The body is not the gzip that it is said to be."}
+	noCall    = &httplimit.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway passes on calls to chat completions, responses, embeddings and messages, and the list of models."}
+	errNoBody = &llm.CallError{Text: "The call has no body."}
+	errCoded  = &llm.CallError{Text: "The Content-Encoding must be gzip, or there must be none."}
+	errBroke  = &llm.CallError{Text: "The body is not the gzip that it is said to be."}
 )
 
 // mistaken returns the problem of a call that cannot be counted.
 func mistaken(err error) *httplimit.Problem {
 	p := &httplimit.Problem{Title: "The call cannot be counted", Status: http.StatusBadRequest}
-	if wrong, ok := errors.AsType[*llm.Mistake](err); ok {
+	if wrong, ok := errors.AsType[*llm.CallError](err); ok {
 		p.Detail = wrong.Text
 	}
 	return p
@@ -69,7 +69,7 @@ func (m *metering) read(w *writer) *body {
 		return nil
 	}
 	if !hasBody(id.r) {
-		id.refuse(mistaken(noBody))
+		id.refuse(mistaken(errNoBody))
 		return nil
 	}
 	b := newBody(id.r, id.r.Body, w.control, &id.g.options.Clients, id.route.maxBody)
@@ -120,7 +120,7 @@ func decoded(encoding []string, raw []byte, most int64) (plain []byte, encoded b
 		return raw, false, nil
 	case "gzip":
 	default:
-		return nil, true, coded
+		return nil, true, errCoded
 	}
 	from, err := gzip.NewReader(bytes.NewReader(raw))
 	if err == nil {
@@ -130,7 +130,7 @@ func decoded(encoding []string, raw []byte, most int64) (plain []byte, encoded b
 	case int64(len(plain)) > most:
 		return nil, true, errTooLarge
 	case err != nil:
-		return nil, true, broke
+		return nil, true, errBroke
 	}
 	return plain, true, nil
 }
