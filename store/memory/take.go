@@ -242,13 +242,17 @@ func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, steps
 		case charge:
 			sh.insert(st.entry, st.place).set(st.after, st.limit.Count, until(plus(r.now, d.ResetAfter)))
 		default:
-			on := r.wall.on(st.limit, r.now)
+			// A place that was empty may have been taken by another counter of the request.
+			on, exists := r.wall.on(st.limit, r.now), st.entry.hash == st.place
 			if d.Allowed {
-				st.after = algorithm.Advance(st.limit, st.entry.state(), on)
+				st.after = algorithm.State{}
+				if exists {
+					st.after = algorithm.Advance(st.limit, st.entry.state(), on)
+				}
 				algorithm.Describe(d, st.limit, st.after, st.after, on, c.Units(), true)
 				d.At = r.wall.shown(r.now)
 			}
-			if st.entry.hash == st.place {
+			if exists {
 				st.entry.read(st.after, on, until(plus(r.now, d.ResetAfter)))
 			}
 		}
