@@ -146,7 +146,11 @@ func (d *Layer) recall(ctx context.Context, checks []headgate.Check, now time.Du
 		if c.Rule == nil || what == nothing && !c.Shadow && c.DenyCache != headgate.DenyCacheOff {
 			continue
 		}
-		e, there, denied := d.table.find(layer.CounterOf(c).Hash(), c, now)
+		hash := layer.CounterOf(c).Hash()
+		if !d.table.has(hash) {
+			continue
+		}
+		e, there, denied := d.table.find(hash, c, now)
 		if there {
 			known |= 1 << i
 		}

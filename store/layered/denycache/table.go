@@ -30,9 +30,25 @@ type moment struct {
 
 // shard holds the keys with some of the hashes.
 type shard struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows; marks can be read without it
 	entries   map[uint64]*deniedKey
 	forgotten uint64 // when a key was forgotten last
+	marks     marks
+	stale     int // how many keys were removed whose marks are still there
+}
+
+// marks are a Bloom filter. They tell nearly all keys that are not remembered from those that are.
+// A request for such a key is the usual one, and a look into the map would cost it a lock and
+// several lines of memory that are in no cache of the processor. Without marks, such a request took
+// the caller 6.5 to 7 µs of the processors in the place of 5.5, with 20,000 keys remembered and calls
+// combined. The marks need no lock and one line, and those of all shards together are only 16 KiB.
+// While 10,000 keys are remembered, one in a hundred other keys has their marks; with
+// DefaultMaxKeys, every second one.
+type marks [32]atomic.Uint64
+
+// of returns the word in which a key has its marks, and the marks.
+func (m *marks) of(hash uint64) (word *atomic.Uint64, mark uint64) {
+	return &m[hash>>6%uint64(len(m))], 1<<(hash>>11%64) | 1<<(hash>>17%64) | 1<<(hash>>23%64)
 }
 
 // deniedKey holds the denials of a key by one version of a rule. A rule with other limits is
@@ -63,6 +79,12 @@ func (t *table) init(entries int) {
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash%uint64(len(t.shards))] }
 
 func (t *table) moment() moment { return moment{t.now(), t.forgets.Load()} }
+
+// has reports whether a key may be remembered. If not, it certainly is not.
+func (t *table) has(hash uint64) bool {
+	word, mark := t.shard(hash).marks.of(hash)
+	return word.Load()&mark == mark
+}
 
 // find returns the store's denial of the check, if it still holds. there reports whether anything is
 // remembered of the key.
@@ -105,6 +127,8 @@ func (t *table) keep(hash uint64, c *headgate.Check, asked moment, d denial) {
 			t.remove(s, s.worst(d.decidedAt))
 		}
 		t.count.Add(1)
+		word, mark := s.marks.of(hash)
+		word.Or(mark)
 	}
 	if k == nil || k.rule != c.Rule || k.key != c.Key {
 		// The caller's text may be part of something large, such as the body of a
@@ -147,10 +171,28 @@ func (s *shard) worst(now time.Duration) (worst uint64) {
 
 // remove removes an entry, if it is there. The shard is locked.
 func (t *table) remove(s *shard, hash uint64) {
-	if _, ok := s.entries[hash]; ok {
-		delete(s.entries, hash)
-		t.count.Add(-1)
+	if _, ok := s.entries[hash]; !ok {
+		return
 	}
+	delete(s.entries, hash)
+	t.count.Add(-1)
+	// Its marks stay until remark, because they may also be those of other keys.
+	if s.stale++; s.stale > len(s.entries)/2 {
+		s.remark()
+	}
+}
+
+// remark makes the marks anew. A request that looks at them meanwhile may miss a key, and then asks
+// the store. The shard is locked.
+func (s *shard) remark() {
+	for i := range s.marks {
+		s.marks[i].Store(0)
+	}
+	for hash := range s.entries {
+		word, mark := s.marks.of(hash)
+		word.Or(mark)
+	}
+	s.stale = 0
 }
 
 // drop forgets what is remembered of a key. Answers to calls that are under way may still be
@@ -180,6 +222,7 @@ func (t *table) forgetAll() {
 		s.forgotten = t.forgets.Add(1)
 		t.count.Add(-int64(len(s.entries)))
 		s.entries = nil
+		s.remark()
 		s.mu.Unlock()
 	}
 }
