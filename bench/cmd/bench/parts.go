@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/bench/internal/consumerbench"
 	"github.com/headgate/headgate/bench/internal/insightbench"
+	"github.com/headgate/headgate/bench/internal/languagebench"
 	"github.com/headgate/headgate/bench/internal/limiterbench"
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/policybench"
@@ -52,6 +53,7 @@ func parts() []part {
 		{name: "replay", run: tunebench.Replay},
 		{name: "load", run: tunebench.Load},
 		{name: "consumers", run: consumerbench.Run},
+		{name: "languages", run: languagebench.Languages, redis: redis},
 		{name: "consistency", run: serverbench.Consistency, redis: redis},
 		{name: "lease", run: storebench.Leases, redis: redis},
 		{name: "async", run: storebench.Async, redis: redis},
