@@ -52,6 +52,22 @@ func labPage(t *testing.T, c *chromium) {
 	do(t, ctx, chromedp.Click(`nav a[href="/lab"]`), chromedp.WaitVisible(".lane"))
 	until(t, ctx, shown)
 
+	// Each step of the lesson asks, and is answered by what the code decides.
+	for i, step := range []struct{ answer, said string }{
+		{"20", "Right: 20. The count begins at zero again at the boundary. A sliding window admits 10"},
+		{"10", "Right: 10. The burst took the ten tokens, and then there is one for each second. A sliding window admits "},
+		{"2", "It is 4. Two exports take 8."},
+		{"3", "Right: 3. Both limits have to admit"},
+		{"9", "Right: 9. 10 of them are admitted, and leave one by one."},
+	} {
+		until(t, ctx, fmt.Sprintf(`document.querySelector(".lesson h3").textContent.startsWith("%d of 5: ") && !document.querySelector(".lesson").innerText.includes("Choose")`, i+1))
+		do(t, ctx, chromedp.Click(fmt.Sprintf(`.lesson [data-f="say%s"]`, step.answer)))
+		until(t, ctx, fmt.Sprintf(`document.querySelector(".lesson").innerText.includes(%q) && document.querySelector(".lesson").innerText.includes("Choose ")`, step.said))
+		if i < 4 {
+			do(t, ctx, chromedp.Click(`.lesson [data-f="Next"]`))
+		}
+	}
+
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		trace, text := labTrace(random)
@@ -125,7 +141,8 @@ func labPage(t *testing.T, c *chromium) {
 		}
 	}
 	use()
-	// Away from the Lab, nothing may be compiled.
+	// Away from the Lab, nothing may be compiled. The row of pages may have scrolled under the bar.
+	_ = eval[bool](t, ctx, "scrollTo(0, 0), true")
 	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`), chromedp.WaitVisible(`nav a[href="/flow"][aria-current]`))
 	if got := eval[string](t, ctx, `WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])).then(() => "compiled", (e) => e.name)`); got != "CompileError" {
 		t.Errorf("a page compiles WebAssembly: %s", got)

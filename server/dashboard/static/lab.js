@@ -1,6 +1,6 @@
 // The lab: what each algorithm makes of the same requests. Decided by the server's own code,
 // compiled to WebAssembly; here is only what draws it.
-import { h, num, card, table, color } from "/lib.js";
+import { h, swap, num, card, table, color } from "/lib.js";
 export const title = "Lab";
 
 const LENGTH = 60000, EVERY = 60; // milliseconds
@@ -25,6 +25,48 @@ const traces = {
   drawn: ["Drawn", "Draw requests per second into the picture, with the mouse, a finger or the arrow keys.", (t, own) => own],
   pasted: ["Pasted", "Times, or lines of an access log.", (t, own) => own],
 };
+
+// The lesson: five things to predict before the server's own code decides them. Requests are [time,
+// cost], the limit is 10 in 10 s, and of() reads the answer to the question off the lanes.
+const admitted = (lanes, name, from = 0) => lanes.find((l) => l.name === name).answers.slice(from).filter((a) => a[0]).length;
+const steps = [
+  { title: "The boundary that doubles", requests: [...some(10, (i) => [19000 + i * 90, 1]), ...some(10, (i) => [20050 + i * 90, 1])],
+    ask: "The limit is 10 in 10 seconds. Ten requests come just before a fixed window ends, ten just after. How many of the 20 does it admit, within two seconds?", options: [10, 15, 20], of: (l) => admitted(l, "fixed_window"),
+    why: (l) => "The count begins at zero again at the boundary. A sliding window admits " + admitted(l, "sliding_window") + ", since each request counts until a whole period after it came.",
+    choose: "Choose a fixed window for quotas that people read, such as so many a day. Choose a sliding window where the limit must hold in any period." },
+  { title: "Bursts and refill", requests: [...some(20, (i) => [10000 + i * 10, 1]), ...some(10, (i) => [11300 + i * 1000, 1])],
+    ask: "A bucket of 10 tokens gets one back each second. Twenty requests come at once, then one each second. How many of those ten are admitted?", options: [0, 5, 10], of: (l) => admitted(l, "token_bucket", 20),
+    why: (l) => "The burst took the ten tokens, and then there is one for each second. A sliding window admits " + admitted(l, "sliding_window", 20) + " of the ten: its ten units come back only when the burst is a period old.",
+    choose: "Choose a token bucket for clients that are quiet and then busy. Choose its burst by what the service takes at once." },
+  { title: "Cost", requests: [[5000, 4], [5100, 4], [5200, 4], ...some(4, (i) => [5300 + i * 100, 1])],
+    ask: "Three exports cost 4 units each, then four pages cost 1 each, all within a second. The limit is 10 units. How many of the seven requests are admitted by a sliding window?", options: [2, 4, 7], of: (l) => admitted(l, "sliding_window"),
+    why: () => "Two exports take 8. The third does not fit and is charged nothing, so that two pages still fit.",
+    choose: "Choose costs where requests differ in what they take. A cost above the limit never fits." },
+  { title: "Several limits at once", requests: some(10, (i) => [5000 + i * 50, 1]),
+    ask: "Besides 10 in 10 seconds, a second limit lets a third of that through in one second. Ten requests come at once. How many are admitted?", options: [3, 7, 10], of: (l) => admitted(l, "two_windows"),
+    why: () => "Both limits have to admit, and what one denies is charged to neither.",
+    choose: "Choose a short limit against bursts and a long one against the sum: 10 per second and 1,000 per hour." },
+  { title: "What a queue does", requests: some(10, (i) => [5000 + i, 1]),
+    ask: "A leaky bucket lets one request a second through. Ten come at once. How many seconds does the last of them wait?", options: [0, 5, 9], of: (l) => Math.round(Math.max(...l.find((one) => one.name === "leaky_bucket").answers.map((a) => a[1])) / 1000),
+    why: (l) => admitted(l, "leaky_bucket") + " of them are admitted, and leave one by one. Nobody is turned away as long as the queue has room, and everybody waits.",
+    choose: "Choose a queue before a service that takes no bursts at all, and only if those who ask can wait." },
+];
+
+// lesson is the card with the steps. run decides; look shows the requests in the instrument below.
+function lesson(run, look) {
+  let at = 0, said = null;
+  const box = h("div");
+  const draw = () => {
+    const step = steps[at], lanes = run({ requests: step.requests, terms: [[0, 10, 10, 10000]], length: LENGTH, every: EVERY }).lanes, is = step.of(lanes);
+    const turn = (by, text) => h("button", { type: "button", "data-f": text, disabled: !steps[at + by], onclick: () => { at += by; said = null; draw(); } }, text);
+    swap(box, h("h3", null, at + 1 + " of " + steps.length + ": " + step.title), h("p", null, step.ask),
+      h("div", { class: "row", role: "group", "aria-label": "Your prediction" }, step.options.map((n) => h("button", { type: "button", "data-f": "say" + n, "aria-pressed": String(said === n), onclick: () => { said = n; draw(); } }, num(n)))),
+      h("div", { "aria-live": "polite" }, said !== null && [h("p", null, h("b", { class: said === is ? "good" : "bad" }, (said === is ? "Right: " : "It is ") + num(is) + ". "), step.why(lanes)), h("p", { class: "soft" }, step.choose)]),
+      h("div", { class: "row pager" }, said !== null && step.requests.every(([, cost]) => cost === 1) && h("button", { type: "button", onclick: () => look(step.requests) }, "See it below"), turn(-1, "Back"), turn(1, "Next")));
+  };
+  draw();
+  return card("labtop lesson", "Five things to know", "predict, and let the server's code decide", box);
+}
 
 // times reads seconds, or the times of log lines, and gives milliseconds since the first.
 export function times(text) {
@@ -74,7 +116,7 @@ export async function show(page) {
   });
   const summary = h("div");
   page.root.replaceChildren(
-    h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", null, "Lab"), h("p", { class: "lead" }, "The same requests, decided by each algorithm: by the server's own code, in your browser. ", h("span", { class: "good" }, "Marks above the line"), " are admitted, ", h("span", { class: "bad" }, "marks below"), " denied. The area is how much is used."))), wrong,
+    h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", null, "Lab"), h("p", { class: "lead" }, "The same requests, decided by each algorithm: by the server's own code, in your browser. ", h("span", { class: "good" }, "Marks above the line"), " are admitted, ", h("span", { class: "bad" }, "marks below"), " denied. The area is how much is used."))), wrong, lesson(run, look),
     h("section", { class: "card labtop" },
       h("div", { class: "labset" },
         h("label", { for: "trace" }, "Requests", choose),
@@ -85,6 +127,14 @@ export async function show(page) {
       h("div", { class: "row labplay" }, play, step, again, faster, clockText, changed), cursor),
     ...rows.map((r) => r.box), card("", "In numbers", "up to the end", summary));
 
+  // look shows requests of the lesson, with its limit.
+  function look(list) {
+    kind = choose.value = "pasted"; at = 0; playing = false; changes = []; period.value = 10;
+    terms.count = terms.burst = 10; count.value = burst.value = 10;
+    paste.value = list.map(([t]) => (t - list[0][0]) / 1000).join("\n"); own = list.map(([t]) => t);
+    decide();
+    choose.scrollIntoView({ block: "center" });
+  }
   const told = () => [[0, ...changes.length ? changes[0].before : [terms.count, terms.burst], terms.period], ...changes.map((c) => [c.at, c.count, c.burst, terms.period])];
   function decide() {
     terms.period = period.value * 1000;
