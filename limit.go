@@ -9,8 +9,7 @@ import (
 // The bounds of a [Limit]. They keep every product that a decision needs within
 // what both Go's 64-bit integers and Lua's doubles hold exactly.
 const (
-	// MaxCount is the largest Count, Burst and cost: 10^9. Stores keep units in 32
-	// bits. Count more than that in larger units, such as kilobytes.
+	// MaxCount is the largest Count, Burst and cost: 10^9.
 	MaxCount = 1_000_000_000
 	// MaxPeriod is the longest Period: 366 days.
 	MaxPeriod = 366 * 24 * time.Hour

@@ -87,9 +87,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 
 // Peek says what AllowN would say, and charges nothing.
 func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, error) {
-	var d Decision
-	err := l.do(ctx, OpPeek, key, n, &d)
-	return d, err
+	return l.do(ctx, OpPeek, key, n)
 }
 
 // Refund gives n units back to key. Pass the At of the decision that charged
@@ -128,7 +126,8 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 // fields where the callers want them. The store returns each field by itself for the same reason.
 func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (err error) {
 	if l.single == nil || n == 0 {
-		return l.do(ctx, OpTake, key, n, d)
+		*d, err = l.do(ctx, OpTake, key, n)
+		return err
 	}
 	d.Rule, d.Limit = l.rule, l.limit
 	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rule, key, n)
@@ -138,10 +137,9 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (e
 	return err
 }
 
-// do writes the decision that settles the matter where the caller wants it; see take.
-func (l *Limiter) do(ctx context.Context, op Op, key string, n int64, d *Decision) error {
+func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decision, err error) {
 	if n == 0 {
-		return noUnits()
+		return d, noUnits()
 	}
 	s := l.pool.Get().(*scratch)
 	for i := range s.checks {
@@ -149,7 +147,7 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64, d *Decisio
 	}
 	decisions, err := l.store.Take(ctx, op, s.checks, s.decisions[:0])
 	if err == nil {
-		*d = *deciding(decisions)
+		d = *deciding(decisions)
 	}
 	for i := range s.checks {
 		s.checks[i].Key = "" // a pooled scratch must not keep the caller's key alive
@@ -158,7 +156,7 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64, d *Decisio
 		s.decisions = decisions
 	}
 	l.pool.Put(s)
-	return err
+	return d, err
 }
 
 // noUnits is the error of the methods that take a number of units: to a Check zero

@@ -2,7 +2,6 @@ package algorithm
 
 import (
 	"math/bits"
-	"time"
 
 	"github.com/headgate/headgate"
 )
@@ -13,32 +12,6 @@ type rate struct{ num, den int64 }
 func rateOf(l *headgate.Limit) rate {
 	num, den := l.Rate()
 	return rate{num, den}
-}
-
-// takeBucket is [Take] for a bucket.
-func takeBucket(l *headgate.Limit, s State, now headgate.Instant, cost int64) (after State, fits bool, remaining int64, retry, reset, delay time.Duration) {
-	r, left := rateOf(l), l.Capacity()-cost
-	if s.Used > 0 {
-		s = advanceBucket(r, s, now)
-	}
-	used := int64(s.Used)
-	switch {
-	case used <= left:
-		fits = true
-		if l.Algorithm == headgate.LeakyBucket {
-			delay = drain(r, s, now, used).Duration()
-		}
-		if used == 0 {
-			s.Stamp = now
-		}
-		used += cost
-		s.Used = uint32(used)
-	case left < 0:
-		retry = headgate.Never
-	default:
-		retry = drain(r, s, now, used-left).Duration()
-	}
-	return s, fits, max(0, l.Capacity()-used), retry, drain(r, s, now, used).Duration(), delay
 }
 
 // advanceBucket drains the whole units that have been refilled since the stamp, and moves the stamp
@@ -72,10 +45,7 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 		return s
 	}
 	s.Used -= uint32(units)
-	back := int64(rest)
-	if num > 1 {
-		back = (back + num - 1) / num
-	}
+	back := (int64(rest) + num - 1) / num
 	s.Stamp = plus(now, Micros(-back))
 	s.Extra = uint32(back*num - int64(rest))
 	return s
@@ -101,11 +71,7 @@ func drain(r rate, s State, now headgate.Instant, units int64) Micros {
 		return longest
 	}
 	q := lo
-	switch {
-	case num == 1: // a unit often takes a whole number of microseconds
-	case hi == 0:
-		q = lo / uint64(num)
-	default:
+	if num > 1 { // a unit often takes a whole number of microseconds, and then num is 1
 		q, _ = bits.Div64(hi, lo, uint64(num))
 	}
 	return Micros(min(q, uint64(longest)))

@@ -11,7 +11,8 @@
 // what is stored; see [Moved].
 //
 // The exact sliding window keeps a [Log] instead of a State. All sliding windows of a rule share
-// one Log. [Take] does all four steps for a limit that is decided by itself.
+// one Log. A [Word] is the state of a bucket in 64 bits, for a store that changes it by
+// compare-and-swap.
 //
 // Several lists of limits of one rule can share a counter. For sliding windows, a [Span] says for
 // how long the log remembers units for a list. A token or leaky bucket that lists of different

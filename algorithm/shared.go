@@ -2,7 +2,6 @@ package algorithm
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/headgate/headgate"
 )
@@ -55,22 +54,6 @@ const (
 	// BucketSlots is the maximum number of states that a store keeps for a Bucket.
 	BucketSlots = 2 + maxOwn
 )
-
-// NewBucket returns the bucket of a limit whose state was used by a list with the given count.
-func NewBucket(l *headgate.Limit, count int64, s State) *Bucket {
-	return &Bucket{period: l.Micros(), all: s, count: count}
-}
-
-// State returns the state of a bucket that only one list uses now, and that list's count. shared is
-// true if there are further lists, and so further states.
-func (b *Bucket) State() (s State, count int64, shared bool) {
-	return b.all, b.count, len(b.own) > 0
-}
-
-// Bytes returns the memory of the bucket.
-func (b *Bucket) Bytes() int {
-	return int(unsafe.Sizeof(*b)) + cap(b.own)*int(unsafe.Sizeof(ownBucket{}))
-}
 
 // rate returns the rate of a count.
 func (b *Bucket) rate(count int64) rate {
@@ -204,9 +187,9 @@ func (b *Bucket) Charge(l *headgate.Limit, now headgate.Instant, cost int64) {
 	}
 }
 
-// refund does for a bucket what the function Refund does for a state. If the list has a bucket of
+// Refund does for a bucket what the function Refund does for a state. If the list has a bucket of
 // its own, each of the two buckets gets back only units that are certain to be still in use there.
-func (b *Bucket) refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) {
+func (b *Bucket) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) {
 	if cost <= 0 {
 		return
 	}
@@ -246,7 +229,7 @@ func (b *Bucket) refund(l *headgate.Limit, now headgate.Instant, cost int64, at 
 // Settle does for a bucket what the function Settle does for a state.
 func (b *Bucket) Settle(l *headgate.Limit, now headgate.Instant, units int64, at headgate.Instant, used int64) {
 	if units < 0 {
-		b.refund(l, now, -units, at, used)
+		b.Refund(l, now, -units, at, used)
 	} else {
 		b.Charge(l, now, units)
 	}

@@ -12,7 +12,7 @@ import (
 //	                Stamp                       Used                Extra
 //	token_bucket    when exactly Used units     units in use then   fraction of Stamp, in
 //	leaky_bucket    were in use, in µs                              1/num µs, rounded down;
-//	                                                            see MarkOf for what is stored
+//	                                                            see Plain for what is stored
 //	fixed_window    when the window ends        units in it         -
 //	sliding_counter when the window began       units in it         units in the window before
 //	penalty         when the block or, before   denials counted     blocks so far, and the
@@ -113,6 +113,7 @@ func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State 
 // right after the charge. Units that may have been given back since must not be counted in used; it
 // is always safe to pass cost. If used is 0, the number is not known, and the bucket is taken to
 // have been full.
+// safe. Zero means not known: the bucket is taken to have been full.
 func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
 	if s.IsZero() || cost <= 0 {
 		return s
@@ -138,22 +139,6 @@ func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at hea
 		return State{}
 	}
 	return s
-}
-
-// Take decides about one limit by itself: it does what Advance, Fits, Charge and Describe do
-// together. The limit must not be a sliding window or a penalty. It fills no Decision, because that
-// takes long in comparison.
-func Take(l *headgate.Limit, s State, now headgate.Instant, cost int64) (after State, fits bool, remaining int64, retry, reset, delay time.Duration) {
-	if l.Algorithm <= headgate.LeakyBucket {
-		return takeBucket(l, s, now, cost)
-	}
-	before := Advance(l, s, now)
-	after, fits = before, Fits(l, before, now, cost)
-	if fits {
-		after = Charge(l, before, now, cost)
-	}
-	remaining, retry, reset, delay = answer(l, before, after, now, cost, fits)
-	return after, fits, remaining, retry, reset, delay
 }
 
 // Settle charges units, or takes -units back if units is negative; see [Charge] and [Refund].
@@ -232,25 +217,3 @@ func retryAfter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Mi
 		return retryCounter(l, s, now, cost)
 	}
 }
-
-// Micros is a length of time in microseconds. A point in time is a [headgate.Instant], and a number
-// of units an int64, so that the compiler tells the three from one another.
-type Micros int64
-
-// longest is the longest time that a decision tells: somewhat over 100 years, within the range of a
-// [time.Duration].
-const longest = Micros(headgate.MaxRefill/time.Microsecond) + 1
-
-// Duration returns m as a duration of at most longest, somewhat over 100 years.
-func (m Micros) Duration() time.Duration {
-	return time.Duration(min(m, longest)) * time.Microsecond
-}
-
-// periodOf returns the period of a limit.
-func periodOf(l *headgate.Limit) Micros { return Micros(l.Micros()) }
-
-// plus returns the instant that is m after t.
-func plus(t headgate.Instant, m Micros) headgate.Instant { return t + headgate.Instant(m) }
-
-// minus returns how long t is after u.
-func minus(t, u headgate.Instant) Micros { return Micros(t - u) }

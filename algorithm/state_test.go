@@ -1,7 +1,6 @@
 package algorithm_test
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -175,44 +174,5 @@ func TestReached(t *testing.T) {
 	penalty := &rule.Limits()[1]
 	if got := algorithm.Reached(penalty, algorithm.Punish(penalty, algorithm.State{}, now)); got != 0 {
 		t.Errorf("penalty: reached at %d, want 0", got)
-	}
-}
-
-// TestTake: to decide in one step is to decide in four.
-func TestTake(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	counts := []int64{1, 7, 1000, 999_999_937, headgate.MaxCount}
-	periods := []time.Duration{time.Microsecond, time.Second, 30 * 24 * time.Hour, headgate.MaxPeriod}
-	for range 20_000 {
-		l := headgate.Limit{Count: counts[rng.IntN(len(counts))], Period: periods[rng.IntN(len(periods))]}
-		l.Algorithm = []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter}[rng.IntN(4)]
-		if l.Algorithm <= headgate.LeakyBucket && rng.IntN(2) == 0 {
-			l.Burst = 1 + rng.Int64N(2*l.Count)
-			l.Burst = min(l.Burst, headgate.MaxCount)
-		}
-		r := headgate.MustRule("r", l)
-		l = r.Limits()[0]
-		var s algorithm.State
-		now := headgate.Instant(1_700_000_000_000_000)
-		for range 6 {
-			cost := 1 + rng.Int64N(l.Capacity()+1)
-			before := algorithm.Advance(&l, s, now)
-			want, fits := before, algorithm.Fits(&l, before, now, cost)
-			if fits {
-				want = algorithm.Charge(&l, before, now, cost)
-			}
-			var d headgate.Decision
-			algorithm.Describe(&d, &l, before, want, now, cost, fits)
-			after, allowed, remaining, retry, reset, delay := algorithm.Take(&l, s, now, cost)
-			got := headgate.Decision{Limit: &l, Allowed: allowed, Remaining: remaining, RetryAfter: retry, ResetAfter: reset, Delay: delay, At: now}
-			if after != want || got != d {
-				t.Fatalf("%v at %d, %d of %+v: %+v, %+v; want %+v, %+v", &l, now, cost, s, after, got, want, d)
-			}
-			s = after
-			now += headgate.Instant(rng.Int64N(1 + 2*l.Micros()/max(1, rng.Int64N(l.Count+1))))
-			if rng.IntN(8) == 0 {
-				now -= headgate.Instant(rng.Int64N(1 + l.Micros())) // the clock steps back
-			}
-		}
 	}
 }

@@ -26,6 +26,16 @@ func crowd(t *testing.T, s *memory.Store, rule *headgate.Rule, n int) {
 	}
 }
 
+// both runs a test with small stores of both clocks.
+func both(t *testing.T, name string, test func(t *testing.T, s *memory.Store, clock *storetest.Clock)) {
+	for as, clocked := range clocks {
+		t.Run(name+", "+as, func(t *testing.T) {
+			s, clock := smallBy(clocked)
+			test(t, s, clock)
+		})
+	}
+}
+
 // crowded is more keys than the smallest store has room for.
 const crowded = 40_000
 
@@ -44,8 +54,7 @@ func TestFullNeverAdmitsMore(t *testing.T) {
 		"sliding_counter": {{Algorithm: headgate.SlidingCounter, Count: limit, Period: time.Hour}},
 		"several":         {headgate.PerHour(limit), headgate.Sliding(limit+1, time.Hour), headgate.PerSecond(limit)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, clock := small()
+		both(t, name, func(t *testing.T, s *memory.Store, clock *storetest.Clock) {
 			r := headgate.MustRule("r", limits...)
 			const keys = 35_000
 			admitted := make([]int, keys)
@@ -115,8 +124,7 @@ func TestRoomAfterFull(t *testing.T) {
 		"sliding_window": {headgate.Sliding(5, 100*time.Hour)},
 		"both":           {headgate.Sliding(5, 100*time.Hour), headgate.Per(6, 100*time.Hour)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, clock := small()
+		both(t, name, func(t *testing.T, s *memory.Store, clock *storetest.Clock) {
 			crowd(t, s, headgate.MustRule("brief", headgate.PerMinute(1)), crowded)
 			r := headgate.MustRule("r", limits...)
 			admitted := map[string]int{}

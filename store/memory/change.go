@@ -11,6 +11,7 @@ func (s *Store) change(op headgate.Op, checks []headgate.Check, dst []headgate.D
 	var order [headgate.MaxChecks]uint8
 	l := locked{hashes: hashes[:], order: order[:]}
 	s.lock(checks, &l)
+	s.hold(checks, &l)
 	defer s.unlock(&l)
 	for i := range checks {
 		c := &checks[i]
@@ -33,6 +34,7 @@ func (s *Store) settle(r *headgate.Reservation, units []int64, dst []headgate.De
 	var order [headgate.MaxChecks]uint8
 	l := locked{hashes: hashes[:], order: order[:]}
 	s.lock(r.Checks, &l)
+	s.hold(r.Checks, &l)
 	defer s.unlock(&l)
 	used := r.Used
 	for i := range r.Checks {
@@ -56,6 +58,7 @@ func (s *Store) Charge(checks []headgate.Check) {
 		var order [1]uint8
 		l := locked{hashes: hashes[:], order: order[:]}
 		s.lock(checks[i:i+1], &l)
+		s.hold(checks[i:i+1], &l)
 		c := &checks[i]
 		sh := s.shardOf(l.hashes[0])
 		logged := false
@@ -85,18 +88,41 @@ func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, 
 		d := &dst[len(dst)-1]
 		sh := s.shardOf(hash)
 		sh.settle(s.loaded(x, c, hash, l.now), c, by, l.now, d)
-		d.At = l.wall.shown(l.now)
+		d.At = sh.wall.shown(l.now)
 		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
 		logged = logged || x.Algorithm == headgate.SlidingWindow
 	}
 	return dst
 }
 
+// hold makes sure that nobody without the lock changes the counters of the checks, and sets the time
+// again if somebody may have changed them since the clock was read.
+func (s *Store) hold(checks []headgate.Check, l *locked) {
+	opened := false
+	for i := range checks {
+		sh, limits := s.shardOf(l.hashes[i]), checks[i].Rule.Limits()
+		for j := range limits {
+			st := step{entry: sh.table.find(counterOf(l.hashes[i], slotOf(&limits[j])))}
+			opened = st.hold() || opened
+		}
+	}
+	if opened {
+		s.setTime(l, s.read())
+	}
+}
+
 // loaded finds and reads the counter of a limit.
 func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
 	sh := s.shardOf(hash)
-	st := step{limit: l}
-	sh.look(&st, c.Rule, hash, 0, now)
+	sh.reserve(algorithm.BucketSlots, now)
+	st := step{limit: l, kind: s.kindOf(l)}
+	st.place, st.shared = sh.place(c.Rule, hash, slotOf(l), now)
+	if l.Algorithm == headgate.SlidingWindow {
+		st.entry = sh.table.find(st.place)
+		sh.followClock(st.entry, now)
+	} else {
+		sh.load(&st, now)
+	}
 	return st
 }
 
@@ -128,12 +154,12 @@ func (sh *shard) settle(st step, c *headgate.Check, by settlement, now headgate.
 		facts.Describe(d, l, now, 0, false)
 		return
 	}
-	at, after := sh.wall.on(l, now), st.before
+	at, after := sh.wall.on(l, now), st.state
 	if st.shared {
 		units = max(0, units)
 	}
 	if units > 0 && (st.shared || by.bounded && l.Algorithm <= headgate.LeakyBucket) {
-		units = max(0, min(units, l.Capacity()-st.before.Used(l)))
+		units = max(0, min(units, l.Capacity()-st.state.Used(l)))
 	}
 	if units != 0 {
 		if st.shared {
@@ -143,12 +169,12 @@ func (sh *shard) settle(st step, c *headgate.Check, by settlement, now headgate.
 		if !onCalendar(l) {
 			charged = sh.wall.read(charged)
 		}
-		after = st.before.Settle(l, at, units, charged, by.used)
+		after = st.state.Settle(l, at, units, charged, by.used)
 	}
-	after.Describe(d, l, st.before, at, 0, true)
+	after.Describe(d, l, st.state, at, 0, true)
 	d.At = now
-	if expires := until(after.Expires(d)); units != 0 {
-		sh.put(&st, after, expires)
+	if expires := after.Expires(d); units != 0 {
+		sh.put(&st, after, until(expires), false)
 	} else {
 		sh.keep(&st, expires)
 	}
@@ -157,8 +183,17 @@ func (sh *shard) settle(st step, c *headgate.Check, by settlement, now headgate.
 // reset forgets what a key has used.
 func (sh *shard) reset(rule *headgate.Rule, hash uint64) {
 	for i := range rule.Limits() {
-		if e := sh.table.find(counterOf(hash, slotOf(&rule.Limits()[i]))); e.hash != 0 {
-			sh.free(e)
+		place := counterOf(hash, slotOf(&rule.Limits()[i]))
+		e := sh.table.find(place)
+		switch {
+		case e.hash == 0:
+			continue
+		case e.asWord():
+			e.hold()
+		case e.isLog():
+			sh.freeLog(e)
 		}
+		sh.clearFurther(e, place)
+		e.set(algorithm.State{}, 0)
 	}
 }

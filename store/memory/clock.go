@@ -89,8 +89,8 @@ func (w *wall) read(t headgate.Instant) headgate.Instant {
 	return at
 }
 
-// resyncEvery is how often the wall clock is read, in µs.
-const resyncEvery = 1_000_000
+// resync is how often the wall clock is read, in µs.
+const resync = 1_000_000
 
 // apart is the longest time that may pass between the readings of the two clocks, in µs. It is also
 // the smallest difference that counts as a step of the wall clock.
@@ -99,7 +99,7 @@ const apart = 500
 func newClock() *clock {
 	c := &clock{base: time.Now()}
 	c.start = headgate.Instant(c.base.UnixMicro())
-	c.next.Store(int64(c.start + resyncEvery))
+	c.next.Store(int64(c.start + resync))
 	c.wall.Store(&wall{offset: offset{since: c.start}})
 	return c
 }
@@ -111,36 +111,32 @@ func (c *clock) at(passed time.Duration) headgate.Instant {
 	return c.start + headgate.Instant(passed)/1000
 }
 
-// resync reads the wall clock, if it was read longer than resyncEvery before now, a reading of the
-// clock.
-func (c *clock) resync(now headgate.Instant) {
-	if next := c.next.Load(); int64(now) >= next && c.next.CompareAndSwap(next, int64(now)+resyncEvery) {
+// wallAt returns the relation of the wall clock to the clock at now, a reading of the clock. A step
+// of the wall clock may be noticed up to resync late.
+func (c *clock) wallAt(now headgate.Instant) *wall {
+	if next := c.next.Load(); int64(now) >= next && c.next.CompareAndSwap(next, int64(now)+resync) {
 		before := c.now()
-		wall := time.Now()
-		if !c.follow(before, c.at(wall.Sub(c.base)), c.now(), headgate.Instant(wall.Round(0).UnixMicro())) {
+		said := time.Now()
+		if !c.follow(before, c.at(said.Sub(c.base)), c.now(), headgate.Instant(said.Round(0).UnixMicro())) {
 			c.next.Store(int64(now)) // so that the next caller tries again
 		}
 	}
+	return c.wall.Load()
 }
 
-// follow adopts shown, a reading of the wall clock that was taken together with mono, a reading of
+// follow adopts said, a reading of the wall clock that was taken together with mono, a reading of
 // the clock. before and after are readings of the clock around it. If they are apart or more from
 // each other, follow does nothing and returns false, because the goroutine may have been stopped
 // between the two readings. A difference below apart does not count as a step.
-func (c *clock) follow(before, mono, after, shown headgate.Instant) bool {
+func (c *clock) follow(before, mono, after, said headgate.Instant) bool {
 	if after-before >= apart {
 		return false
 	}
 	old := c.wall.Load()
-	if ahead, was := algorithm.Micros(shown-mono), old.ahead; max(ahead-was, was-ahead) >= apart {
+	if ahead, was := algorithm.Micros(said-mono), old.ahead; max(ahead-was, was-ahead) >= apart {
 		c.wall.Store(old.stepped(before, ahead))
 	}
 	return true
-}
-
-// plus returns the time that is d after t.
-func plus(t headgate.Instant, d time.Duration) headgate.Instant {
-	return t + headgate.Instant(d/time.Microsecond)
 }
 
 // onCalendar reports whether the windows of a limit begin at times of the wall clock.
@@ -148,22 +144,26 @@ func onCalendar(l *headgate.Limit) bool {
 	return l.Algorithm == headgate.FixedWindow && l.Align != headgate.AlignFirst
 }
 
-// read reads the store's own clock. Callers read it before they lock a shard, because that takes as
-// long as the decision; see timeIn.
+// read reads the clock of a store whose clock never steps back. Callers read it before they lock a
+// shard, because that takes as long as the decision; see timeIn.
 func (s *Store) read() headgate.Instant {
-	if s.clock != nil {
-		return 0
+	switch {
+	case s.clock == nil:
+		return s.own.now()
+	case s.steady:
+		return headgate.Instant(s.clock())
 	}
-	return s.own.now()
+	return 0
 }
 
 // timeIn returns the time of a decision in a locked shard. now is what read returned. In between,
 // another caller may have used the shard with a later reading. That reading then counts, because
-// time must not seem to step back. A clock that the store was given may do so, and is read now.
+// time must not seem to step back.
 func (s *Store) timeIn(now headgate.Instant, sh *shard) headgate.Instant {
-	if s.clock != nil {
-		return s.clockNow()
+	if !s.steady {
+		return headgate.Instant(s.clock())
 	}
+	sh.wall = s.wallAt(now)
 	sh.last = max(sh.last, now)
 	return sh.last
 }
@@ -176,36 +176,11 @@ func (s *Store) clockNow() headgate.Instant {
 	return s.own.now()
 }
 
-// ManualClock is a clock for tests. It stands still until it is advanced, so a test can ask what
-// happens a microsecond before a limit admits again, and at that time. It is safe for concurrent use.
-//
-//	clock := memory.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-//	limiter := headgate.New(memory.New(memory.Clock(clock.Micros)), rule)
-//	…
-//	clock.Advance(15 * time.Minute)
-//
-// In a bubble of testing/synctest no such clock is needed: a store without one follows time.Sleep.
-type ManualClock struct{ micros atomic.Int64 }
-
-// NewManualClock returns a clock that shows the given time, in whole microseconds.
-func NewManualClock(start time.Time) *ManualClock {
-	c := new(ManualClock)
-	c.micros.Store(start.UnixMicro())
-	return c
-}
-
-// Advance moves the clock forward by d, in whole microseconds, and returns the time that it shows
-// then. It panics if d is negative: counters rely on time not going back.
-func (c *ManualClock) Advance(d time.Duration) time.Time {
-	if d < 0 {
-		panic("memory: a manual clock was advanced by " + d.String() + "; it only goes forward")
+// wallAt returns the relation of the wall clock to the store's clock at now. A clock that the store
+// was given is a wall clock itself.
+func (s *Store) wallAt(now headgate.Instant) *wall {
+	if s.clock != nil {
+		return s.own.wall.Load()
 	}
-	return time.UnixMicro(c.micros.Add(d.Microseconds())).UTC()
+	return s.own.wallAt(now)
 }
-
-// Now returns the time that the clock shows, in UTC.
-func (c *ManualClock) Now() time.Time { return time.UnixMicro(c.Micros()).UTC() }
-
-// Micros returns the time that the clock shows, in microseconds since the Unix epoch. It is the
-// function that [Clock] wants.
-func (c *ManualClock) Micros() int64 { return c.micros.Load() }

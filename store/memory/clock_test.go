@@ -48,8 +48,7 @@ func TestClock(t *testing.T) {
 		})
 	}
 	all.Wait()
-	c.resync(c.start + 10*resyncEvery)
-	if w := c.wall.Load(); w.ahead != 0 {
+	if w := c.wallAt(c.start + 10*resync); w.ahead != 0 {
 		t.Errorf("the wall clock has not stepped, and is %d µs ahead", w.ahead)
 	}
 }
@@ -157,7 +156,7 @@ func TestStepsOfTheWallClock(t *testing.T) {
 			old := s.own.wall.Load()
 			s.own.wall.Store(old.stepped(s.own.now(), old.ahead+algorithm.Micros(c.step.Microseconds())))
 			stepped = c.step
-			s.own.next.Store(int64(s.own.now() + 3600*resyncEvery))
+			s.own.next.Store(int64(s.own.now() + 3600*resync))
 			if d := take(headgate.OpPeek); d.Allowed != c.frees {
 				t.Errorf("%s: after a step of %v allowed is %t, want %t: %+v", name, c.step, d.Allowed, c.frees, d)
 			}
@@ -199,7 +198,7 @@ func TestTellsTheWallClock(t *testing.T) {
 		}
 		take() // the entry is open again
 		s.own.wall.Store(s.own.wall.Load().stepped(s.own.now(), algorithm.Micros(by.Microseconds())))
-		s.own.next.Store(int64(s.own.now() + 3600*resyncEvery))
+		s.own.next.Store(int64(s.own.now() + 3600*resync))
 		last := take()
 		if off := last.Time().Sub(first.Time()) - by; off < 0 || off > time.Hour {
 			t.Errorf("set by %v: two units were taken at %v and %v", by, first.Time(), last.Time())

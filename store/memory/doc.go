@@ -7,10 +7,12 @@
 //	limiter := headgate.New(store, headgate.MustRule("login", headgate.PerMinute(20)))
 //
 // Counters are kept in open-addressed tables of 32-byte entries without pointers, so the garbage
-// collector does not walk them. Keys are spread over 256 shards, each with a table and a lock. A
-// decision locks the shards of its keys, whatever its limits are. With one limit, that takes a few
-// nanoseconds more than a compare-and-swap would. But a compare-and-swap needs a state of 64 bits,
-// which the exact state of a bucket such as 999,999,937 units in 30 days is too large for.
+// collector does not walk them. A check of one limit is decided by one compare-and-swap, without a
+// lock, unless the limit is an exact sliding window. The exceptions are limits of extreme numbers:
+// buckets of millions of units for more than a day whose count has hardly a factor in common with
+// the period; fixed windows of more than a million units a millisecond or, if they begin with the
+// first request, a month; and sliding counters of more than eight million units a second. These
+// take the lock of a part of the store.
 //
 // An entry is found by a 64-bit hash of rule, key and limit with a seed of this process. Two keys
 // with the same hash share a counter, and so are limited sooner, never later. With a million keys,

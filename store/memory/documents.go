@@ -23,18 +23,18 @@ const (
 type documents struct {
 	most  int64      // bytes that documents may take
 	mu    sync.Mutex // guards the fields below
-	byKey map[string]document
+	kept  map[string]kept
 	bytes int64 // that they take, about
 	// sweepAt is the number of documents above which ended ones are dropped.
 	sweepAt int
 }
 
-type document struct {
+type kept struct {
 	raw   []byte
 	until int64
 }
 
-func (d *document) size(key string) int64 { return int64(documentBytes + len(key) + len(d.raw)) }
+func (k *kept) size(key string) int64 { return int64(documentBytes + len(key) + len(k.raw)) }
 
 // ReadDocument implements [store.Documents].
 func (s *Store) ReadDocument(ctx context.Context, key string) (store.Document, error) {
@@ -50,7 +50,7 @@ func (s *Store) ReadDocument(ctx context.Context, key string) (store.Document, e
 
 // read returns what is kept for a key, without what has ended.
 func (d *documents) read(key string, now int64) []byte {
-	if k := d.byKey[key]; k.until > now {
+	if k := d.kept[key]; k.until > now {
 		return k.raw
 	}
 	return nil
@@ -73,33 +73,33 @@ func (s *Store) WriteDocument(ctx context.Context, read store.Document, value []
 	if there, err := store.ParseDocument(read.Key, raw, 0); err != nil || there.Version != read.Version {
 		return false, err
 	}
-	if d.byKey == nil {
-		d.byKey = make(map[string]document)
+	if d.kept == nil {
+		d.kept = make(map[string]kept)
 	}
-	next := document{store.NewDocument(value), now + ttl.Microseconds()}
+	next := kept{store.NewDocument(value), now + ttl.Microseconds()}
 	more := next.size(read.Key)
-	if len(d.byKey) > d.sweepAt || d.bytes+more > d.most {
+	if len(d.kept) > d.sweepAt || d.bytes+more > d.most {
 		d.sweep(now)
 	}
 	// The document that is replaced stays if there is no room for the other one.
-	if before, there := d.byKey[read.Key]; there {
+	if before, there := d.kept[read.Key]; there {
 		more -= before.size(read.Key)
 	}
 	if d.bytes+more > d.most {
 		return false, fmt.Errorf("%w: memory: the documents take %d bytes, and may take %d", headgate.ErrUnavailable, d.bytes, d.most)
 	}
-	d.byKey[read.Key] = next
+	d.kept[read.Key] = next
 	d.bytes += more
 	return true, nil
 }
 
 // sweep drops what has ended. It runs when the number of documents has doubled.
 func (d *documents) sweep(now int64) {
-	for key, k := range d.byKey {
+	for key, k := range d.kept {
 		if k.until <= now {
 			d.bytes -= k.size(key)
-			delete(d.byKey, key)
+			delete(d.kept, key)
 		}
 	}
-	d.sweepAt = max(2*len(d.byKey), 64)
+	d.sweepAt = max(2*len(d.kept), 64)
 }

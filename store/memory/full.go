@@ -4,20 +4,21 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
 )
 
 // budget is the memory of all shards together, in bytes. The sizes of logs differ as much as their
-// limits do, so shards have no fixed shares of the memory for large counters.
+// limits do, so shards have no fixed shares of the memory for logs.
 type budget struct {
 	max    int64
 	tables atomic.Int64
-	large  atomic.Int64
+	logs   atomic.Int64
 	shards []shard       // all shards, so that one can reclaim memory from another
 	next   atomic.Uint32 // the shard to reclaim from next
 }
 
 // room returns how much is left. It is negative if a little too much is in use.
-func (b *budget) room() int64 { return b.max - b.tables.Load() - b.large.Load() }
+func (b *budget) room() int64 { return b.max - b.tables.Load() - b.logs.Load() }
 
 // reclaim drops the idle counters of one shard, unless that shard is locked.
 func (b *budget) reclaim(now headgate.Instant) {
@@ -29,12 +30,11 @@ func (b *budget) reclaim(now headgate.Instant) {
 	if now >= sh.sweepAt {
 		sh.last = max(sh.last, now)
 		sh.makeRoom(0, now)
-		sh.dueAt = min(sh.dueAt, sh.sweepAt)
 	}
 }
 
 // When memory is full, new keys share counters. A shared counter is found under a hash of the rule
-// and the number of the shared counter, in place of the hash of the key.
+// and the number of the shared counter, in place of the hash of the key. It is never kept as a Word.
 
 const (
 	// sharedCounters is how many counters a rule's new keys share in each shard when memory is
@@ -74,25 +74,27 @@ func (sh *shard) place(rule *headgate.Rule, hash, slot uint64, now headgate.Inst
 // false if there is not enough memory after all.
 func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	from := sh.table.find(common)
-	if _, known := sh.commons[common]; !known || !from.busy(now) {
+	if _, known := sh.commons[common]; !known || !sh.table.busy(from, now) {
 		return true
 	}
-	if !from.large() {
-		sh.insert(sh.table.find(own), own).set(from.state(), int64(from.count), from.until)
-		return true
-	}
-	x := sh.large[from.stamp]
-	if sh.budget.room() < x.bytes() {
+	g := sh.log(from)
+	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
 		return false
 	}
-	if x.log != nil {
-		x.log = x.log.Clone()
-	} else {
-		x.bucket = x.bucket.Clone()
+	several := algorithm.HasSlots(from.state())
+	if several && !sh.table.room(spare+algorithm.BucketSlots) {
+		return false
 	}
 	to := sh.insert(sh.table.find(own), own)
-	to.until = from.until
-	sh.setLarge(to, x)
+	if g != nil {
+		sh.setLog(to, g.Clone())
+		to.until = from.until
+	} else {
+		to.set(from.state(), from.until)
+	}
+	for i := 1; several && i < algorithm.BucketSlots; i++ {
+		sh.putState(furtherSlot(own, i), sh.table.find(furtherSlot(common, i)).state(), from.until)
+	}
 	return true
 }
 

@@ -192,7 +192,7 @@ func (s *Store) once(terms headgate.Terms, checks []headgate.Check, dst []headga
 		return none, dst, fmt.Errorf("%w: %w: memory: %d bytes of requests are remembered by id, and there may be %d; ask for shorter times, or give the store more memory", headgate.ErrUnavailable, headgate.ErrFull, s.ledger.bytes.Load(), s.ledger.most)
 	}
 	before := len(dst)
-	dst = s.take(headgate.OpTake, checks, dst)
+	dst = s.takeSeveral(headgate.OpTake, checks, dst)
 	n.decisions = slices.Clone(dst[before:])
 	n.admitted = headgate.NewVerdict(n.decisions).Allowed
 	at, term := n.decisions[0].At, headgate.Instant(terms.Term().Microseconds())
@@ -230,7 +230,7 @@ func (s *Store) again(n *note, terms *headgate.Terms, checks []headgate.Check, d
 	if n.sameLimits(checks) {
 		dst = append(dst, n.decisions...)
 	} else {
-		dst = s.take(headgate.OpPeek, checks, dst)
+		dst = s.takeSeveral(headgate.OpPeek, checks, dst)
 		algorithm.Again(dst[before:], n.admitted)
 	}
 	return n.copyOfReservation(), dst, nil

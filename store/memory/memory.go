@@ -28,11 +28,12 @@ const (
 // Store keeps counters in this process. It is safe for concurrent use. Make one
 // with [New].
 type Store struct {
-	shards    [shards]shard                   // the first field, so that shards begin at cache lines
-	tables    [shards]atomic.Pointer[[]entry] // the entries of each shard, for prefetch
+	shards    [shards]shard // the first field, so that shards begin at cache lines
+	views     [shards]atomic.Pointer[view]
 	seed      maphash.Seed
 	clock     func() int64 // nil: own
 	own       *clock
+	steady    bool // the clock never steps back, so counters may be Words
 	budget    budget
 	ledger    ledger
 	permits   permits
@@ -45,6 +46,7 @@ type Option func(*settings)
 type settings struct {
 	maxBytes int64
 	clock    func() int64
+	steady   bool // the clock never steps back; for tests
 }
 
 // MaxBytes bounds the memory of all counters together. The package comment says what happens at
@@ -67,13 +69,14 @@ func New(options ...Option) *Store {
 	}
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
+	s.steady = set.clock == nil || set.steady
 	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.budget, sh.shown = &s.budget, &s.tables[i]
-		if s.clock == nil {
-			sh.clock = s.own
-		}
-		sh.resize(minSize, 0)
+		s.shards[i].budget, s.shards[i].view = &s.budget, &s.views[i]
+		s.shards[i].wall, s.shards[i].words = s.own.wall.Load(), s.steady
+		// The origin of the Words is set when the shard is locked first, to the time that it is then:
+		// in a bubble of testing/synctest that may be decades before the store was made outside of it.
+		s.shards[i].resize(minSize, 0, 0)
+		s.shards[i].show()
 	}
 	s.ledger.init(set.maxBytes)
 	s.permits.most, s.documents.most = set.maxBytes/permitShare, set.maxBytes/documentShare
@@ -85,6 +88,18 @@ func New(options ...Option) *Store {
 // it was combined with the constant of a rule.
 func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
 	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
+}
+
+// fetch prefetches the memory of a key's counters, unless it is likely to be at hand; see view.
+func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
+	v := s.views[hash>>(64-shardBits)].Load()
+	if len(v.entries) <= fewEntries {
+		return
+	}
+	limits := rule.Limits()
+	for i := range limits {
+		v.prefetch(counterOf(hash, slotOf(&limits[i])))
+	}
 }
 
 func (s *Store) shardOf(hash uint64) *shard { return &s.shards[hash>>(64-shardBits)] }
@@ -139,7 +154,7 @@ func (s *Store) Stats() Stats {
 		s.shards[i].addTo(&all)
 	}
 	all.MaxBytes = s.budget.max
-	all.Bytes = s.budget.tables.Load() + s.budget.large.Load()
+	all.Bytes = s.budget.tables.Load() + s.budget.logs.Load()
 	return all
 }
 
@@ -151,8 +166,5 @@ func (s *Store) String() string {
 // Now returns the time by the store's clock.
 func (s *Store) Now() time.Time {
 	now := s.clockNow()
-	if s.clock == nil {
-		s.own.resync(now)
-	}
-	return s.own.wall.Load().shown(now).Time()
+	return s.wallAt(now).shown(now).Time()
 }

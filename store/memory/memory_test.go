@@ -173,17 +173,3 @@ func TestTakeSingle(t *testing.T) {
 		}
 	}
 }
-
-// TestDescribesItsOwnCounter: a limit that would admit a denied request is described as it is, also
-// when a counter that the request has begun took the place where its own would have been.
-func TestDescribesItsOwnCounter(t *testing.T) {
-	s := memory.New()
-	penalty := headgate.Limit{Algorithm: headgate.Penalty, Count: 2, Period: time.Hour, Block: time.Hour}
-	rule := headgate.MustRule("r", penalty, headgate.PerHour(8), headgate.PerMinute(50))
-	for i := range 5000 {
-		got := take(t, s, headgate.OpTake, headgate.Check{Rule: rule, Key: fmt.Sprint(i), Cost: 10})
-		if d := got.Decisions[2]; got.Allowed || d.Remaining != 50 || d.ResetAfter != 0 {
-			t.Fatalf("key %d: %+v; want the request denied, and all of the last limit left", i, got.Decisions)
-		}
-	}
-}

@@ -12,58 +12,103 @@ import (
 	"github.com/headgate/headgate/internal/prefetch"
 )
 
-// entry is one counter: an [algorithm.State], or the place of a [large] one.
+// entry is one counter. It is in one of three forms, which its shard's lock guards:
+//
+//   - as a Word: word is an [algorithm.Word], kind says which Words it can be, and used and extra are
+//     its [algorithm.Scale]. Unless the bit held is set in word, callers without the lock change the
+//     Word by compare-and-swap; see [Store.TakeSingle].
+//   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
+//   - as a log: stamp is the log's index in shard.logs, and used is logMark.
+//
+// Callers without the lock use hash, kind and word only.
 type entry struct {
-	hash        uint64 // 0 in an empty place
-	stamp       int64  // of the State, or the index of the large counter in shard.large
-	used, extra uint32 // of the State
-	count       uint32 // the limit's count, by which the State of a bucket drains, or isLarge
-	until       uint32 // when the counter is fully free; see until
+	hash  uint64 // 0 in an empty place; written once, atomically
+	word  uint64 // atomic if kind is not 0
+	used  uint32
+	extra uint32
+	kind  uint32 // of the Words that this place may hold, or 0; written once, atomically
+	until uint32 // isWord; else when the counter is fully free, see until
 }
 
 const (
 	entryBytes = 32
-	// isLarge, in the field count, says that the counter is a large one.
-	isLarge = math.MaxUint32
+	// held is the bit of word that says that the entry is used under the lock only.
+	held = 1 << 63
+	// isWord in the field until says that the entry is kept as a Word.
+	isWord = math.MaxUint32
 )
 
-func (e *entry) large() bool { return e.count == isLarge }
+// asWord reports whether the entry is kept as a Word.
+func (e *entry) asWord() bool { return e.until == isWord }
 
-// state returns the state of a counter that is not large.
+// hold returns the entry's Word, which only the caller may change from now on. It reports whether
+// others were free to change it until now.
+func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
+	for {
+		w := atomic.LoadUint64(&e.word)
+		if w&held != 0 || atomic.CompareAndSwapUint64(&e.word, w, w|held) {
+			return algorithm.Word(w &^ held), w&held == 0
+		}
+	}
+}
+
+// setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
+// Word could be the same number, and a caller who has read it would take the one for the other. If
+// open is true, callers without the lock may change the Word from now on.
+func (e *entry) setWord(w algorithm.Word, l *headgate.Limit, kind uint32, open bool) bool {
+	word := uint64(w)
+	if !open {
+		word |= held
+	}
+	if e.asWord() && e.kind == kind {
+		atomic.StoreUint64(&e.word, word)
+		return true
+	}
+	if e.kind != 0 && e.kind != kind {
+		return false
+	}
+	scale := algorithm.ScaleOf(l)
+	e.used, e.extra, e.until = uint32(scale), uint32(scale>>32), isWord
+	atomic.StoreUint64(&e.word, word)
+	if e.kind == 0 {
+		atomic.StoreUint32(&e.kind, kind)
+	}
+	return true
+}
+
+func (e *entry) scale() algorithm.Scale {
+	return algorithm.Scale(e.extra)<<32 | algorithm.Scale(e.used)
+}
+
+// stamp returns the stamp of an entry that is not kept as a Word.
+func (e *entry) stamp() int64 { return int64(atomic.LoadUint64(&e.word)<<1) >> 1 }
+
+// state returns the state of an entry that is kept as one.
 func (e *entry) state() algorithm.State {
-	return algorithm.State{Stamp: headgate.Instant(e.stamp), Used: e.used, Extra: e.extra}
+	return algorithm.State{Stamp: headgate.Instant(e.stamp()), Used: e.used, Extra: e.extra}
 }
 
-// set keeps a state.
-func (e *entry) set(s algorithm.State, count int64, until uint32) {
-	e.stamp, e.used, e.extra, e.count, e.until = int64(s.Stamp), s.Used, s.Extra, uint32(count), until
+// set keeps the counter as a state.
+func (e *entry) set(s algorithm.State, until uint32) {
+	e.setStamp(int64(s.Stamp))
+	e.used, e.extra, e.until = s.Used, s.Extra, until
 }
 
-// read is for a state that was advanced to now and not charged. It is stored only if the clock has
-// stepped back. The counter is kept until the given time at least, because its limit may have been
-// lowered since it was charged.
-func (e *entry) read(advanced algorithm.State, now headgate.Instant, until uint32) {
-	if algorithm.Moved(e.state(), advanced, now) {
-		e.stamp, e.used, e.extra = int64(advanced.Stamp), advanced.Used, advanced.Extra
-	}
-	if e.until != 0 {
-		e.until = max(e.until, until)
-	}
-}
+func (e *entry) setStamp(stamp int64) { atomic.StoreUint64(&e.word, held|uint64(stamp)) }
 
 // grace is how long a counter is kept after it has become fully free, in µs. If the clock steps
 // back by no more than that, the counter is still there.
 const grace = 60 * 1_000_000
 
-// untilUnit is the unit in which an entry says when its counter is fully free: 2^22 µs, some four
-// seconds. 32 bits are enough for 285 years before and after 1970.
-const untilUnit = 1 << 22
+// untilUnit is the unit, in µs, in which an entry says when its counter is fully free. 32 bits are
+// enough for 272 years before and after 1970.
+const untilUnit = 4 * 1_000_000
 
 // until returns a time in the form in which an entry keeps it, rounded up. 0 would mean that the
 // counter is free now.
 func until(expires headgate.Instant) uint32 {
 	units := int64(expires)/untilUnit + 1 + 1<<31
-	return uint32(max(1, min(units, math.MaxUint32)))
+	return uint32(max(1, min(units, isWord-1)))
 }
 
 // table is a hash table with linear probing. A hash begins at the place hash × size / 2^64, so a
@@ -71,8 +116,9 @@ func until(expires headgate.Instant) uint32 {
 // those that are fully free.
 type table struct {
 	entries []entry
-	filled  int32
-	most    int32 // how many places may be filled
+	filled  int
+	origin  headgate.Instant // what the Words of all entries count from
+	ahead   algorithm.Micros // how far the wall clock is ahead, for windows that follow it
 }
 
 // maxLoad is the share of places that may be filled, in eighths.
@@ -100,21 +146,63 @@ func (t *table) find(hash uint64) *entry {
 }
 
 // room reports whether n more entries can be inserted.
-func (t *table) room(n int) bool { return int(t.filled)+n <= int(t.most) }
-
-// busy reports whether the entry must be kept.
-func (e *entry) busy(now headgate.Instant) bool {
-	return e.until != 0 && headgate.Instant((int64(e.until)-1<<31)*untilUnit) > now-grace
+func (t *table) room(n int) bool {
+	return (t.filled+n)*8 <= len(t.entries)*maxLoad
 }
 
-// rebuild moves the entries that are in use at now to a table of the given size.
-func (t *table) rebuild(now headgate.Instant, size int) {
-	old := t.entries
-	t.entries, t.filled, t.most = make([]entry, size), 0, int32(size*maxLoad/8)
+// busy reports whether the entry must be kept.
+func (t *table) busy(e *entry, now headgate.Instant) bool {
+	switch now -= grace; {
+	case e.hash == 0:
+		return false
+	case e.asWord():
+		scale := e.scale()
+		if scale.OnWall() {
+			now += headgate.Instant(t.ahead)
+		}
+		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(scale, t.origin) > now
+	}
+	return e.until != 0 && headgate.Instant((int64(e.until)-1<<31)*untilUnit) > now
+}
+
+// rebuild moves the entries that are in use at now to a table of the given size, with room for n
+// more, whose Words count from now. The old entries are all held from then on, so that a caller
+// without the lock changes none of them. Until then such callers may use entries that were idle
+// when the size was chosen. If the table has no room for these, it becomes larger.
+func (t *table) rebuild(now headgate.Instant, size, n int) {
+	old, from := t.entries, t.origin
+	t.entries, t.filled = make([]entry, size), 0
 	for i := range old {
-		if e := &old[i]; e.busy(now) {
-			*t.find(e.hash) = *e
-			t.filled++
+		moved := entry{hash: old[i].hash, used: old[i].used, extra: old[i].extra, kind: old[i].kind, until: old[i].until}
+		if moved.kind == 0 {
+			moved.word = old[i].word
+		} else {
+			moved.word = atomic.SwapUint64(&old[i].word, held)
+		}
+		if !t.busy(&moved, now) {
+			continue
+		}
+		if moved.asWord() {
+			moved.word = moved.word&held | uint64(algorithm.Word(moved.word&^held).Rebase(moved.scale(), from, now))
+		} else {
+			moved.kind = 0 // no caller has read a Word in the new place
+		}
+		for !t.room(n + 1) {
+			t.grow()
+		}
+		*t.find(moved.hash) = moved
+		t.filled++
+	}
+	t.origin = now
+}
+
+// grow moves the entries of a table that nobody else sees yet to a larger one.
+func (t *table) grow() {
+	old := t.entries
+	t.entries = make([]entry, len(old)*5/4+1)
+	for i := range old {
+		if old[i].hash != 0 {
+			*t.find(old[i].hash) = old[i]
 		}
 	}
 }
@@ -123,47 +211,70 @@ func (t *table) rebuild(now headgate.Instant, size int) {
 func (t *table) live(now headgate.Instant) int {
 	n := 0
 	for i := range t.entries {
-		if t.entries[i].busy(now) {
+		if t.busy(&t.entries[i], now) {
 			n++
 		}
 	}
 	return n
 }
 
-// fewEntries is the size of a table that is likely to be in the processor's cache.
-const fewEntries = 64
+// view is what callers who have not locked a shard see of it. A shard with another table has a new
+// one.
+type view struct {
+	entries []entry
+	origin  headgate.Instant
+	sweepAt atomic.Int64 // see shard
+}
 
-// prefetch asks for the memory in which the search for a counter begins, given the hash of its key
-// and its own. With many keys, a decision mostly waits for that memory, which is in no cache. It
-// arrives while the clock is read and the shard is locked.
-func (s *Store) prefetch(hash, counter uint64) {
-	if entries := *s.tables[hash>>(64-shardBits)].Load(); len(entries) > fewEntries {
-		prefetch.At(uintptr(unsafe.Pointer(&entries[home(counter, uint64(len(entries)))])))
+// prefetch asks for the memory in which the search for hash begins. With many keys, a decision
+// mostly waits for the memory of its counter, which is in no cache. So a caller prefetches that
+// memory as soon as the hash is known, and it arrives while the clock is read.
+func (v *view) prefetch(hash uint64) {
+	prefetch.At(uintptr(unsafe.Pointer(&v.entries[home(hash, uint64(len(v.entries)))])))
+}
+
+// find returns the entry of hash if it may hold a Word of the given kind, or nil.
+func (v *view) find(hash uint64, kind uint32) *entry {
+	i := home(hash, uint64(len(v.entries)))
+	for {
+		e := &v.entries[i]
+		switch atomic.LoadUint64(&e.hash) {
+		case hash:
+			if atomic.LoadUint32(&e.kind) == kind {
+				return e
+			}
+			return nil
+		case 0:
+			return nil
+		}
+		if i++; i == uint64(len(v.entries)) {
+			i = 0
+		}
 	}
 }
 
 // shard is a part of the store's keys. mu guards all fields; a request for one key locks one shard,
-// once. The fields that every decision uses come first, and the padding keeps shards on separate
+// once. The fields that every decision reads come first, and the padding keeps shards on separate
 // cache lines.
 type shard struct {
 	mu      sync.Mutex
-	sharing bool             // full, or there are commons
-	full    bool             // new keys share counters
 	last    headgate.Instant // the latest time, by the store's own clock
-	dueAt   headgate.Instant // when to attend to the wall clock or to idle counters again
-	table   table
-	wall    *wall            // at the latest decision that needs it here
+	wall    *wall
 	sweepAt headgate.Instant // when to look for idle counters again
-	clock   *clock           // nil if the store was given a clock
+	table   table
+	view    *atomic.Pointer[view] // the one place that is read without mu
+	full    bool                  // new keys share counters
+	sharing bool                  // full, or there are commons
 
-	large     []large // the stamp of a large counter's entry is its index here
-	freeLarge []int64 // free indices of large
-	budget    *budget
-	commons   map[uint64]struct{}      // the hashes of shared counters that are in use
-	shared    uint64                   // see Stats.Shared
-	merged    uint64                   // see Stats.Merged
-	shown     *atomic.Pointer[[]entry] // the entries, for prefetch
-	_         [16]byte
+	logs     []*algorithm.Log // the stamp of a log's entry is its index here
+	freeLogs []int64          // free indices of logs
+	stuck    int              // counters since the last rebuild that could not be kept as Words
+	budget   *budget
+	commons  map[uint64]struct{} // the hashes of shared counters that are in use
+	shared   uint64              // see Stats.Shared
+	merged   uint64              // see Stats.Merged
+	words    bool                // counters may be Words; see Store.steady
+	_        [7]byte
 }
 
 const (
@@ -176,37 +287,31 @@ const (
 	sweepEvery = 60 * 1_000_000
 	// sweepFull is the time between two sweeps while memory is full, in µs.
 	sweepFull = 1_000_000
+	// renewAfter is the age at which a sweep renews the origin of a table's Words, in µs.
+	renewAfter = algorithm.MaxAge / 2
 )
 
-// reserve makes sure that n entries can be inserted. Every operation calls it first, so it also does
-// what has to be done now and then.
+// reserve makes sure that n entries can be inserted.
 func (sh *shard) reserve(n int, now headgate.Instant) {
-	if now >= sh.dueAt || !sh.table.room(n) {
-		sh.attend(n, now)
+	if now < sh.sweepAt && sh.table.room(n) {
+		return
 	}
-}
-
-func (sh *shard) attend(n int, now headgate.Instant) {
-	if sh.clock != nil {
-		sh.clock.resync(now)
-	}
-	if now >= sh.sweepAt || !sh.table.room(n) {
-		sh.makeRoom(n, now)
-	}
-	sh.dueAt = min(sh.sweepAt, now+resyncEvery)
+	sh.makeRoom(n, now)
 }
 
 // makeRoom drops idle counters and resizes the table for the entries in use.
 func (sh *shard) makeRoom(n int, now headgate.Instant) {
-	sh.dropIdleLarge(now)
+	sh.table.ahead = sh.wall.ahead
+	sh.dropIdleLogs(now)
 	size := len(sh.table.entries)
-	small := size <= smallSize
-	if small && !sh.sharing && sh.table.room(n) {
+	small, old := size <= smallSize, sh.words && algorithm.Micros(now-sh.table.origin) > renewAfter
+	if small && !old && !sh.sharing && sh.stuck == 0 && sh.table.room(n) {
 		sh.sweepAt = now + sweepEvery
+		sh.view.Load().sweepAt.Store(int64(sh.sweepAt))
 		return
 	}
 	live := sh.table.live(now)
-	share := (sh.budget.max - sh.budget.large.Load()) / shards // of the memory that large counters leave
+	share := (sh.budget.max - sh.budget.logs.Load()) / shards // of the memory that logs leave
 	most := max(minSize+spare, int(share)/entryBytes)
 	sh.full = (live+n+spare)*8 > most*maxLoad
 	sh.sweepAt = now + sweepEvery
@@ -218,24 +323,33 @@ func (sh *shard) makeRoom(n int, now headgate.Instant) {
 	case need > size*7/8 || need < size/4 && !small:
 		size = min(max(minSize, need*5/4+spare), most)
 	}
-	if size != len(sh.table.entries) || !sh.table.room(n) || live <= int(sh.table.filled)*3/4 && !small {
-		sh.resize(size, now)
+	gains := live <= sh.table.filled*3/4 && !small || sh.stuck > live/8
+	if size != len(sh.table.entries) || !sh.table.room(n) || gains || old {
+		sh.resize(size, n, now)
 	}
 	for hash := range sh.commons {
-		if !sh.table.find(hash).busy(now) {
+		if !sh.table.busy(sh.table.find(hash), now) {
 			delete(sh.commons, hash)
 		}
 	}
 	sh.sharing = sh.full || len(sh.commons) > 0
+	sh.show()
 }
 
-// resize makes a new table with the entries in use.
-func (sh *shard) resize(size int, now headgate.Instant) {
+// resize makes a new table with the entries in use and with room for n more; see rebuild. The caller
+// shows it.
+func (sh *shard) resize(size, n int, now headgate.Instant) {
 	before := len(sh.table.entries)
-	sh.table.rebuild(now, size)
+	sh.table.rebuild(now, size, n)
 	sh.budget.tables.Add(int64(len(sh.table.entries)-before) * entryBytes)
-	entries := sh.table.entries
-	sh.shown.Store(&entries)
+	sh.stuck = 0
+}
+
+// show publishes the shard's table and the time of its next sweep.
+func (sh *shard) show() {
+	v := &view{entries: sh.table.entries, origin: sh.table.origin}
+	v.sweepAt.Store(int64(sh.sweepAt))
+	sh.view.Store(v)
 }
 
 // insert turns the empty place of hash into an entry, unless it is one. The caller must have called
@@ -249,7 +363,7 @@ func (sh *shard) insert(e *entry, hash uint64) *entry {
 		e = sh.table.find(hash)
 	}
 	if e.hash == 0 {
-		e.hash = hash
+		atomic.StoreUint64(&e.hash, hash)
 		sh.table.filled++
 	}
 	return e
@@ -258,12 +372,8 @@ func (sh *shard) insert(e *entry, hash uint64) *entry {
 func (sh *shard) addTo(all *Stats) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	all.Counters += int(sh.table.filled)
-	for i := range sh.large {
-		if sh.large[i].log != nil {
-			all.Logs++
-		}
-	}
+	all.Counters += sh.table.filled
+	all.Logs += len(sh.logs) - len(sh.freeLogs)
 	all.Shared += sh.shared
 	all.Merged += sh.merged
 }

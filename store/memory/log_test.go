@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestLargeBytes: what logs and shared buckets take and give back adds up, whatever makes them shrink.
-func TestLargeBytes(t *testing.T) {
+// TestLogBytes: what logs take and give back adds up, whatever makes them shrink.
+func TestLogBytes(t *testing.T) {
 	r := headgate.MustRule("r", headgate.Sliding(100, time.Minute), headgate.Sliding(40, 10*time.Second))
 	check := headgate.Check{Rule: r, Key: "k"}
 	for name, cycle := range map[string]func(t *testing.T, s *memory.Store, clock *storetest.Clock){
@@ -38,14 +38,6 @@ func TestLargeBytes(t *testing.T) {
 				take(t, s, headgate.OpTake, check)
 			}
 			clock.Add(3 * time.Minute)
-		},
-		"lists of two rates": func(t *testing.T, s *memory.Store, clock *storetest.Clock) {
-			for _, count := range []int64{10, 20, 15} {
-				list := headgate.MustRule("lists", headgate.Per(count, time.Minute))
-				take(t, s, headgate.OpTake, headgate.Check{Rule: list, Key: "k", Cost: 3})
-				take(t, s, headgate.OpRefund, headgate.Check{Rule: list, Key: "k"})
-			}
-			clock.Add(50 * time.Second) // all is drained, and too soon to be swept
 		},
 		"a clock that steps back": func(t *testing.T, s *memory.Store, clock *storetest.Clock) {
 			for range 20 {

@@ -1,0 +1,353 @@
+package algorithm
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// Word is the state of a limit in 63 bits, so that a store can change it by one compare-and-swap.
+// What the bits mean depends on the limit's algorithm and period, never on its count or burst, but
+// for the buckets: see [KindOf]. Times in a Word count from an origin that the store chooses, and
+// has to renew now and then; see [Word.Rebase].
+//
+//	token_bucket     the instant at which the bucket will be fully free, in 1/num microseconds since
+//	leaky_bucket     the origin, for a rate of num units per den microseconds
+//	fixed_window     the end of the window, and above it nothing; the units in it are the low bits
+//	sliding_counter  the window's number, the units in it, and the units in the window before
+//
+// Decisions about a Word equal those about a [State], to the fraction of a microsecond, as long as
+// the clock never steps back: a bucket's Word does not tell when it was charged. A counter that is
+// free has the Word 0, or that of any time up to now.
+type Word uint64
+
+const (
+	// NoWord stands for a state that has no Word.
+	NoWord Word = 1 << 63
+	// MaxAge is how long after its origin a Word can be used, in µs: some 70 minutes. The origin
+	// must be renewed before.
+	MaxAge = Micros(1) << ageBits
+
+	ageBits = 32
+	// fullBits bounds what a full bucket adds to its Word. The time now takes as much, because no
+	// rate has a num of 2^30 or more.
+	fullBits = ageBits + 30
+	// windowKind is the kind of all Words that hold the units of windows.
+	windowKind = math.MaxUint32
+	// A window never has more than MaxCount units, which is below 2^unitBits.
+	unitBits = 30
+)
+
+// KindOf tells apart what Words can mean: two Words of one counter may be compared only if their
+// kinds are equal. It is 0 if the states of the limit have no Words. For a bucket it is the count,
+// because its Words depend on the rate. Some buckets whose count has few factors in common with a
+// period of more than a day have no Words: those that take 2^62 or more in 1/num µs to refill.
+func KindOf(l *headgate.Limit) uint32 {
+	switch l.Algorithm {
+	case headgate.TokenBucket, headgate.LeakyBucket:
+		_, den := l.Rate()
+		if hi, full := bits.Mul64(uint64(l.Capacity()), uint64(den)); hi == 0 && full < 1<<fullBits {
+			return uint32(l.Count)
+		}
+		return 0
+	case headgate.FixedWindow, headgate.SlidingCounter:
+		return windowKind
+	}
+	return 0
+}
+
+// Draw takes cost units from the counter with the given Word, if they fit, and returns the Word
+// after that. It returns NoWord if there is none, or if the clock has stepped back; then the same
+// has to be done with the [State]. before is for Describe.
+func (w Word) Draw(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
+	if l.Algorithm > headgate.LeakyBucket {
+		return w.drawWindow(l, origin, now, cost)
+	}
+	after, fits = w.DrawBucket(l, origin, now, cost)
+	return after, before, fits
+}
+
+// DrawBucket is Draw for a bucket.
+func (w Word) DrawBucket(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, fits bool) {
+	num, den := l.Rate()
+	at, ok := since(origin, now, num)
+	if !ok {
+		return NoWord, false
+	}
+	left, busy := l.Capacity()-cost, w.busy(at)
+	if left < 0 || busy > uint64(left)*uint64(den) {
+		return w, false
+	}
+	return Word(at + busy + uint64(cost)*uint64(den)), true
+}
+
+func (w Word) drawWindow(l *headgate.Limit, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
+	f := ScaleOf(l).window(origin)
+	s := w.window(l, f)
+	used := int64(0)
+	switch {
+	case s.IsZero():
+	case l.Algorithm == headgate.FixedWindow:
+		before = advanceFixed(l, s, now)
+		used = int64(before.Used)
+	default:
+		before = advanceCounter(l, s, now)
+		used = int64(before.Used) + weight(l, before, now)
+	}
+	switch {
+	case before != s && Moved(s, before, now):
+		return NoWord, before, false
+	case used+cost > l.Count:
+		return w, before, false
+	case before == s && w != 0 && int64(s.Used)+cost < 1<<f.units:
+		return w + Word(cost), before, true
+	}
+	return WordOf(l, Charge(l, before, now, cost), origin), before, true
+}
+
+// Describe returns the decision about the Word, as [Describe] does. before and fits are results of
+// Draw. charged says that the units were taken.
+func (w Word) Describe(l *headgate.Limit, before State, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
+	if l.Algorithm > headgate.LeakyBucket {
+		after := before
+		switch {
+		case !charged:
+		case before.IsZero():
+			after = Charge(l, before, now, cost)
+		default:
+			after.Used += uint32(cost) // the limit bounds it
+		}
+		return answer(l, before, after, now, cost, fits)
+	}
+	return w.DescribeBucket(l, origin, now, cost, fits, charged)
+}
+
+// DescribeBucket is Describe for a bucket.
+func (w Word) DescribeBucket(l *headgate.Limit, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
+	rnum, rden := l.Rate()
+	num, den, capacity := uint64(rnum), uint64(rden), l.Capacity()
+	at, _ := since(origin, now, rnum)
+	busy := w.busy(at)
+	switch {
+	case fits:
+		if l.Algorithm == headgate.LeakyBucket {
+			delay = Micros(ceil(busy, num)).Duration()
+		}
+	case cost > capacity:
+		retry = headgate.Never
+	default:
+		retry = Micros(ceil(busy-uint64(capacity-cost)*den, num)).Duration()
+	}
+	used := cost
+	if charged {
+		busy += uint64(cost) * den
+	}
+	if !charged || busy != uint64(cost)*den { // otherwise nothing else is in use
+		used = int64(ceil(busy, den))
+	}
+	return max(0, capacity-used), retry, Micros(ceil(busy, num)).Duration(), delay
+}
+
+// since returns the time from origin to now in 1/num µs, if a Word has room for it.
+func since(origin, now headgate.Instant, num int64) (at uint64, ok bool) {
+	age := uint64(now - origin)
+	return age * uint64(num), age < uint64(MaxAge)
+}
+
+// busy returns the time until a bucket is free, in 1/num µs.
+func (w Word) busy(at uint64) uint64 {
+	if uint64(w) > at {
+		return uint64(w) - at
+	}
+	return 0
+}
+
+// ceil returns a / b, rounded up.
+func ceil(a, b uint64) uint64 {
+	if b == 1 {
+		return a
+	}
+	return (a + b - 1) / b
+}
+
+// A Scale is what has to be known of a limit to tell when a counter with a given Word is free. For
+// a bucket it is the numerator of its rate; for windows, the unit of their times, with marks.
+type Scale uint64
+
+const (
+	counterScale Scale = 1 << 63 // a sliding counter
+	firstScale   Scale = 1 << 62 // a fixed window that began with a request
+	wallScale    Scale = 1 << 61 // a fixed window that began at a time of the wall clock
+	tickMask           = wallScale - 1
+)
+
+// ScaleOf returns the scale of a limit whose states have Words.
+func ScaleOf(l *headgate.Limit) Scale {
+	switch {
+	case l.Algorithm <= headgate.LeakyBucket:
+		num, _ := l.Rate()
+		return Scale(num)
+	case l.Algorithm == headgate.SlidingCounter:
+		return counterScale | Scale(l.Micros())
+	case l.Align == headgate.AlignUTC:
+		return wallScale | Scale(l.Micros())
+	case l.Align == headgate.AlignFirst:
+		return firstScale | Scale(l.Micros())
+	}
+	return wallScale | 1_000_000 // calendar units begin with a second
+}
+
+// OnWall reports whether the times of the Word are those of the wall clock.
+func (s Scale) OnWall() bool { return s&wallScale != 0 && s < firstScale }
+
+// window is how the Word of a window is put together.
+type window struct {
+	tick  headgate.Instant // the unit of the window's time, in µs
+	base  headgate.Instant // what that time counts from
+	units uint             // how many bits each number of units has
+}
+
+func (s Scale) window(origin headgate.Instant) window {
+	tick := headgate.Instant(s & tickMask)
+	size := bits.Len64(uint64(tick))
+	switch {
+	case s&counterScale != 0:
+		// A window that is not over began less than two periods before the origin.
+		times := max(ageBits+2-size, 0) + 3
+		return window{tick, (origin/tick - 2) * tick, uint(min((63-times)/2, unitBits))}
+	case s&firstScale != 0:
+		times := max(ageBits, size) + 1
+		return window{1, origin, uint(min(63-times, unitBits))}
+	}
+	// 2^52 µs after the epoch, it is 2112.
+	times := 52 + 1 - size
+	return window{tick, 0, uint(min(63-times, unitBits))}
+}
+
+// window returns the state of windows from their Word, which is put together like f.
+func (w Word) window(l *headgate.Limit, f window) State {
+	if w == 0 {
+		return State{}
+	}
+	s := State{Used: uint32(w & (1<<f.units - 1))}
+	w >>= f.units
+	if l.Algorithm == headgate.SlidingCounter {
+		s.Extra = uint32(w & (1<<f.units - 1))
+		w >>= f.units
+	}
+	s.Stamp = f.base + headgate.Instant(w)*f.tick
+	return s
+}
+
+// WordOf returns the Word of a state, or NoWord. The limit must be one for which [KindOf] is not 0.
+func WordOf(l *headgate.Limit, s State, origin headgate.Instant) Word {
+	if s.Used == 0 && (s.Extra == 0 || l.Algorithm != headgate.SlidingCounter) {
+		return 0
+	}
+	if l.Algorithm <= headgate.LeakyBucket {
+		return wordOfBucket(rateOf(l), s, origin)
+	}
+	f := ScaleOf(l).window(origin)
+	t, units, fields := uint64(s.Stamp-f.base), uint64(s.Used), f.units
+	if f.tick > 1 {
+		t /= uint64(f.tick)
+	}
+	if l.Algorithm == headgate.SlidingCounter {
+		units |= uint64(s.Extra) << f.units
+		fields *= 2
+		if s.Extra >= 1<<f.units {
+			return NoWord
+		}
+	}
+	if s.Stamp < f.base || s.Used >= 1<<f.units || t >= 1<<(63-fields) {
+		return NoWord
+	}
+	return Word(t<<fields | units)
+}
+
+func wordOfBucket(r rate, s State, origin headgate.Instant) Word {
+	hi, w := bits.Mul64(uint64(s.Used), uint64(r.den))
+	if hi > 0 || w >= 1<<fullBits {
+		return NoWord
+	}
+	w += uint64(s.Extra)
+	if s.Stamp >= origin {
+		at, ok := since(origin, s.Stamp, r.num)
+		if !ok {
+			return NoWord
+		}
+		return Word(at + w)
+	}
+	hi, before := bits.Mul64(uint64(origin-s.Stamp), uint64(r.num))
+	if hi > 0 || before >= w {
+		return 0
+	}
+	return Word(w - before)
+}
+
+// StateOf is the inverse of [WordOf], at a time at which the bucket may have refilled some units.
+// The limit must have the algorithm and the period of the one that the Word is of. The kind of the
+// Word may be another one; see [KindOf].
+func StateOf(l *headgate.Limit, kind uint32, w Word, origin, now headgate.Instant) State {
+	if l.Algorithm > headgate.LeakyBucket {
+		return w.window(l, ScaleOf(l).window(origin))
+	}
+	num, den := l.Rate()
+	r := rate{num, den}
+	if int64(kind) != l.Count {
+		r = (&Bucket{period: l.Micros()}).rate(int64(kind))
+	}
+	at, _ := since(origin, max(now, origin), r.num)
+	busy := w.busy(at)
+	if busy == 0 {
+		return State{}
+	}
+	used := ceil(busy, uint64(r.den))
+	since := used*uint64(r.den) - busy // time since used units were in use, in 1/num µs
+	late := ceil(since, uint64(r.num))
+	return State{Stamp: plus(now, -Micros(late)), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
+}
+
+// FreeAt returns when a counter with the Word is free, rounded up. For the Word 0 that is long ago.
+func (w Word) FreeAt(s Scale, origin headgate.Instant) headgate.Instant {
+	if w == 0 {
+		return 0
+	}
+	if s < wallScale {
+		return plus(origin, Micros(ceil(uint64(w), uint64(s))))
+	}
+	f := s.window(origin)
+	units := uint64(w) & (1<<f.units - 1)
+	w >>= f.units
+	if s&counterScale == 0 {
+		return f.base + headgate.Instant(w)*f.tick
+	}
+	w >>= f.units
+	end := f.base + headgate.Instant(w+1)*f.tick
+	if units > 0 {
+		end += f.tick
+	}
+	return end
+}
+
+// Rebase returns the same Word for another origin, which must not be before the present one. A
+// counter that was free at the new origin has the Word 0 then.
+func (w Word) Rebase(s Scale, from, to headgate.Instant) Word {
+	var back uint64
+	switch {
+	case w == 0 || s.OnWall():
+		return w
+	case w.FreeAt(s, from) <= to:
+		return 0
+	case s < wallScale:
+		return w - Word(to-from)*Word(s)
+	case s&counterScale != 0:
+		f, g := s.window(from), s.window(to)
+		back = uint64((g.base-f.base)/f.tick) << (2 * f.units)
+	default:
+		back = uint64(to-from) << s.window(from).units
+	}
+	return w - Word(back)
+}

@@ -1,0 +1,228 @@
+package memory_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestFastIsSlow: a store that decides without locks gives the same answers as one that never does,
+// which the conformance suite has proven, whatever other requests use the same counters.
+func TestFastIsSlow(t *testing.T) {
+	histories := storetest.Steps(t, race.Fewer(30_000)) / 300
+	open := 0
+	for seed := range uint64(histories) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		clock := storetest.NewClock(storetest.Epoch)
+		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
+		period := []time.Duration{time.Microsecond * 3, time.Second, time.Minute, 365 * 24 * time.Hour}[rng.IntN(4)]
+		algorithm := []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter}[rng.IntN(4)]
+		align := headgate.AlignUTC
+		if algorithm == headgate.FixedWindow {
+			align = []headgate.Alignment{headgate.AlignUTC, headgate.AlignFirst, headgate.AlignMinute, headgate.AlignMonth}[rng.IntN(4)]
+		}
+		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000), 1 + rng.Int64N(headgate.MaxCount)}
+		var rules []*headgate.Rule
+		for range 1 + rng.IntN(3) { // lists of one rule: other counts, or other bursts
+			l := headgate.Limit{Algorithm: algorithm, Count: counts[rng.IntN(len(counts))], Period: period, Align: align}
+			if align >= headgate.AlignMinute {
+				l.Period = 0
+			}
+			if algorithm <= headgate.LeakyBucket && rng.IntN(3) == 0 {
+				l.Burst = 1 + rng.Int64N(min(2*l.Count, headgate.MaxCount))
+			}
+			limits := []headgate.Limit{l}
+			if rng.IntN(4) == 0 {
+				limits = append(limits, headgate.Limit{Algorithm: headgate.FixedWindow, Count: 50, Period: time.Hour}, headgate.PerMinute(1_000_000))
+			}
+			rules = append(rules, headgate.MustRule("r", limits...))
+		}
+		type charged struct {
+			check headgate.Check
+			at    headgate.Instant
+		}
+		var past []charged
+		for step := range 300 {
+			clock.Add(time.Duration(rng.Int64N(1 + int64(period)/max(1, rng.Int64N(20_000)))))
+			if rng.IntN(100) == 0 {
+				clock.Add(3 * time.Minute) // for a sweep
+			}
+			rule := rules[0]
+			if rng.IntN(10) == 0 {
+				rule = rules[rng.IntN(len(rules))]
+			}
+			c := headgate.Check{Rule: rule, Key: string('a' + rune(rng.IntN(2))), Cost: 1 + rng.Int64N(max(1, rule.Limits()[0].Capacity()/max(1, rng.Int64N(6))))}
+			checks, op := []headgate.Check{c}, headgate.OpTake
+			switch rng.IntN(20) {
+			case 0:
+				op = headgate.OpPeek
+			case 1:
+				op = headgate.OpCharge
+			case 2:
+				if rng.IntN(10) == 0 {
+					op = headgate.OpReset
+				}
+			case 3, 4:
+				if len(past) > 0 {
+					p := past[rng.IntN(len(past))]
+					checks[0], op = p.check, headgate.OpRefund
+					if rng.IntN(2) == 0 {
+						checks[0].At = p.at
+					}
+				}
+			case 5:
+				checks = append(checks, headgate.Check{Rule: headgate.MustRule("other", headgate.PerSecond(5)), Key: "o"})
+			case 6:
+				for i := range 200 { // for larger tables
+					checks[0].Key, checks[0].Cost = fmt.Sprint("more ", rng.IntN(20_000), i), 1
+					sameTake(t, fast, slow, op, checks)
+				}
+			case 7:
+				fast.Charge(checks)
+				slow.Charge(checks)
+			}
+			got := sameTake(t, fast, slow, op, checks)
+			if t.Failed() {
+				t.Fatalf("seed %d, step %d: %v %v", seed, step, op, checks)
+			}
+			if op == headgate.OpTake && headgate.NewVerdict(got).Allowed {
+				past = append(past, charged{checks[0], got[0].At})
+			}
+		}
+		open += memory.Open(fast)
+		if n := memory.Open(slow); n != 0 {
+			t.Fatalf("%d entries are open though the clock may step back", n)
+		}
+	}
+	if open < histories {
+		t.Errorf("%d entries were open after %d histories; the test proves little", open, histories)
+	}
+}
+
+// sameTake asks both stores and fails if the answers differ.
+func sameTake(t *testing.T, a, b headgate.Store, op headgate.Op, checks []headgate.Check) []headgate.Decision {
+	t.Helper()
+	got, err := a.Take(context.Background(), op, checks, nil)
+	want, other := b.Take(context.Background(), op, checks, nil)
+	if err != nil || other != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("without locks: %+v, %v; with locks: %+v, %v", got, err, want, other)
+	}
+	return got
+}
+
+// TestFastCountsExactly has goroutines use one counter in every way while new keys make its shard's
+// table grow: each unit is counted once.
+func TestFastCountsExactly(t *testing.T) {
+	const limit, workers, each = 4000, 16, 1500
+	ever := 300 * 24 * time.Hour // nothing is refilled meanwhile
+	own := headgate.MustRule("own", headgate.Per(5, ever))
+	bucket := headgate.Per(limit, ever)
+	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: ever, Align: headgate.AlignFirst}
+	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit, Period: ever}
+	for name, s := range map[string]*memory.Store{
+		"own clock":  memory.New(),
+		"window":     memory.New(),
+		"counter":    memory.New(),
+		"clock":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"small":      memory.New(memory.MaxBytes(memory.MinMaxBytes)),
+		"with locks": memory.New(memory.Clock(storetest.NewClock(storetest.Epoch).Now)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := bucket
+			switch name {
+			case "window":
+				l = window
+			case "counter":
+				l = counter
+			}
+			hot, same := headgate.MustRule("hot", l), headgate.MustRule("hot", l, headgate.Sliding(10_000, ever))
+			limiter := headgate.New(s, hot)
+			if _, err := limiter.Allow(t.Context(), "k"); err != nil { // before memory is full
+				t.Fatal(err)
+			}
+			var used atomic.Int64
+			used.Add(1)
+			var all sync.WaitGroup
+			for w := range workers {
+				all.Go(func() {
+					rng := rand.New(rand.NewPCG(uint64(w), 5))
+					for i := range each {
+						one := []headgate.Check{{Rule: hot, Key: "k"}}
+						op := headgate.OpTake
+						switch rng.IntN(8) {
+						case 0:
+							one = append(one, headgate.Check{Rule: own, Key: fmt.Sprint(w, i)})
+						case 1:
+							one[0].Rule = same
+						case 2:
+							op = headgate.OpPeek
+						case 3:
+							one[0] = headgate.Check{Rule: own, Key: fmt.Sprint("new", w, i)}
+						}
+						got, err := s.Take(context.Background(), op, one, nil)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if op != headgate.OpTake || one[0].Rule == own || !headgate.NewVerdict(got).Allowed {
+							continue
+						}
+						used.Add(1)
+						if rng.IntN(3) == 0 {
+							if _, err := s.Take(context.Background(), headgate.OpRefund, one[:1], nil); err != nil {
+								t.Error(err)
+							}
+							used.Add(-1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			d, err := limiter.Peek(t.Context(), "k", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := limit - d.Remaining; got != used.Load() {
+				t.Errorf("%d units are in use, %d were admitted and not given back", got, used.Load())
+			}
+			if d.Allowed != (used.Load() < limit) {
+				t.Errorf("allowed is %t with %d of %d units in use", d.Allowed, used.Load(), limit)
+			}
+		})
+	}
+}
+
+// TestFastAfterAChange: when a limit changes, its counters are used without locks again after the
+// next sweep, and not before, or a caller who has read the old count could take its Word for one of
+// the new count.
+func TestFastAfterAChange(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	s := memory.New(memory.SteadyClock(clock.Now))
+	was, is := headgate.MustRule("r", headgate.PerSecond(5)), headgate.MustRule("r", headgate.PerSecond(10))
+	use := func(rule *headgate.Rule, want int) {
+		t.Helper()
+		for range 2 {
+			if !take(t, s, headgate.OpTake, headgate.Check{Rule: rule, Key: "k"}).Allowed {
+				t.Fatal("denied")
+			}
+		}
+		if n := memory.Open(s); n != want {
+			t.Errorf("%d entries are open, want %d", n, want)
+		}
+	}
+	use(was, 1)
+	clock.Add(10 * time.Second)
+	use(is, 0)
+	clock.Add(2 * time.Minute)
+	use(is, 1)
+}
