@@ -41,6 +41,8 @@ type Hints struct {
 	Consistency Consistency
 	// DenyCache is whether denials of the check are remembered in this process.
 	DenyCache DenyCache
+	// Scope is where the check's limits hold.
+	Scope Scope
 }
 
 // Units is the cost with its default applied.
@@ -136,4 +138,39 @@ func (d DenyCache) String() string {
 		return denyCacheNames[d]
 	}
 	return fmt.Sprintf("deny_cache(%d)", uint8(d))
+}
+
+// Scope is where limits hold that several regions enforce, each with a store of its own.
+type Scope uint8
+
+const (
+	// Regional limits hold in each region on its own.
+	Regional Scope = iota
+	// Global limits hold for all regions together: each has a share.
+	Global
+
+	scopes // the number of them
+)
+
+var scopeNames = [scopes]string{"regional", "global"}
+
+// String returns "regional" or "global", as it is written in rules.
+func (s Scope) String() string {
+	if s < scopes {
+		return scopeNames[s]
+	}
+	return fmt.Sprintf("scope(%d)", uint8(s))
+}
+
+// Undivided says why a limit cannot be divided into shares that are counted apart; "" if it can.
+func (l *Limit) Undivided() string {
+	switch {
+	case l.Algorithm == LeakyBucket:
+		return "a leaky_bucket has one queue, and several queues would let several requests leave at once"
+	case l.Algorithm == Penalty:
+		return "a penalty counts denials, which are not known to other regions"
+	case l.Algorithm == FixedWindow && l.Align == AlignFirst:
+		return "its windows begin with the first request, which is another one in each region"
+	}
+	return ""
 }

@@ -115,10 +115,12 @@ func (h *Holder) live(now int64) (rate, burst int64) {
 // Pool is the state of a limit that is divided. The zero Pool is one that nobody has used.
 type Pool struct {
 	// At is when the pool was last looked at, in microseconds; zero for a new one.
-	At int64 `json:"at"`
+	At int64 `json:"at,omitempty"`
 	// Credit is how many units of burst may be granted, in millionths.
-	Credit  int64    `json:"c"`
+	Credit  int64    `json:"c,omitempty"`
 	Holders []Holder `json:"h,omitempty"`
+	// Tail is the [Loan.Tail] of the last loan, in microseconds.
+	Tail int64 `json:"t,omitempty"`
 }
 
 // Read reads what [Pool.Bytes] has written. Nothing stands for a new pool.
