@@ -1,0 +1,93 @@
+package regions
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+)
+
+// board is a document of the region's store, by which its processes have one share: they add what
+// they were asked for, and one of them asks the home and writes what is lent.
+type board struct {
+	// Settings are those that the regions share, and Since is when the process began that wrote
+	// them, on the region's clock. Processes that began earlier with others have nothing lent.
+	Settings string `json:"s"`
+	Since    int64  `json:"t"`
+	// Leader asks the home. Turn counts what it has published. That lasts for Left from then on, and
+	// not after Until on the region's clock.
+	Leader string           `json:"l,omitempty"`
+	Turn   int64            `json:"n,omitempty"`
+	Left   time.Duration    `json:"d,omitempty"`
+	Until  headgate.Instant `json:"u,omitempty"`
+	// Lent is set once anything was lent to this region.
+	Lent     bool                `json:"x,omitempty"`
+	Subjects map[string]*subject `json:"k,omitempty"`
+}
+
+// subject is a key of a rule.
+type subject struct {
+	Rule   string `json:"r"`
+	Tag    string `json:"g,omitempty"`
+	Key    []byte `json:"k,omitempty"`
+	Limits []text `json:"l"`
+	// Asked are units that requests asked for since the leader took note.
+	Asked int64 `json:"a,omitempty"`
+	// Lent are units by slots.
+	Lent map[uint64]int64 `json:"n,omitempty"`
+}
+
+// text is a limit as it is written in rules.
+type text struct {
+	Algorithm string `json:"a"`
+	Limit     string `json:"l"`
+}
+
+// maxSubjects bounds a board.
+const maxSubjects = 500
+
+func newSubject(r *headgate.Rule, key string) *subject {
+	s := &subject{Rule: r.Name(), Tag: r.Tag(), Key: []byte(key)}
+	for i := range r.Limits() {
+		l := &r.Limits()[i]
+		s.Limits = append(s.Limits, text{l.Algorithm.String(), l.String()})
+	}
+	return s
+}
+
+// rule is the rule of a subject.
+func (s *subject) rule() (*headgate.Rule, error) {
+	limits := make([]headgate.Limit, len(s.Limits))
+	for i, t := range s.Limits {
+		a, err := headgate.ParseAlgorithm(t.Algorithm)
+		if err == nil {
+			limits[i], err = headgate.ParseLimit(a, t.Limit)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	r, err := headgate.NewRule(s.Rule, limits...)
+	if err != nil {
+		return nil, err
+	}
+	return r.WithTag(s.Tag)
+}
+
+func readBoard(d *store.Document) (*board, error) {
+	b := &board{Subjects: map[string]*subject{}}
+	if len(d.Value) == 0 {
+		return b, nil
+	}
+	if err := json.Unmarshal(d.Value, b); err != nil {
+		return nil, fmt.Errorf("%w: the region's shares cannot be read: %w", headgate.ErrUnavailable, err)
+	}
+	return b, nil
+}
+
+func (b *board) bytes() []byte {
+	out, _ := json.Marshal(b) // Numbers and texts can always be written.
+	return out
+}

@@ -1,0 +1,111 @@
+package regions
+
+import (
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// fine is how many times longer the period of a bucket's share is, with as many times the units, so
+// that a part of its rate is a whole number of them.
+const fine = 1000
+
+// floor is how many units of a limit are always a region's own. A limit that has a unit for each
+// region leaves it one, because otherwise the first request of every key would be denied.
+func (o *Options) floor(l *headgate.Limit) int64 {
+	n := l.Capacity() * int64(o.Floor) / 100
+	if n == 0 && o.Floor > 0 && l.Capacity() >= int64(len(o.Regions)) {
+		n = 1
+	}
+	return n
+}
+
+// lendable is how many units of a limit are not a region's own.
+func (o *Options) lendable(l *headgate.Limit) int64 {
+	return l.Capacity() - o.floor(l)*int64(len(o.Regions))
+}
+
+// part is a limit of so many units of l's capacity, at least one, and its counter is the same for any
+// number. A part of a bucket has the same part of its rate; ok is false if that is none.
+func part(l *headgate.Limit, units int64) (p headgate.Limit, ok bool) {
+	ok, units = units > 0, min(max(units, 1), l.Capacity())
+	p = headgate.Limit{Algorithm: l.Algorithm, Count: units, Period: l.Period, Align: l.Align, Location: l.Location}
+	if l.Algorithm == headgate.TokenBucket {
+		times := min(fine, int64(headgate.MaxPeriod/l.Period), headgate.MaxCount/l.Count)
+		p.Burst, p.Period = units, l.Period*time.Duration(times)
+		p.Count = l.Count * times * units / l.Capacity()
+		if p.Count == 0 {
+			p.Count, ok = 1, false
+		}
+	}
+	return p, ok
+}
+
+// counter is a limit by which the counter of a part is read. It holds more than any limit that it was
+// counted by, and drains as the part does.
+func counter(l *headgate.Limit, units int64) headgate.Limit {
+	p, _ := part(l, units)
+	switch l.Algorithm {
+	case headgate.TokenBucket:
+		most := float64(headgate.MaxRefill) / 2 / float64(p.Period) * float64(p.Count)
+		p.Burst = max(p.Burst, int64(min(most, headgate.MaxCount)))
+	case headgate.SlidingWindow:
+		p.Count = headgate.MaxLog
+	default:
+		p.Count = headgate.MaxCount
+	}
+	return p
+}
+
+// full is how long a unit of the limit stays in use at most: a window's period, or the time in which
+// a bucket fills.
+func full(l *headgate.Limit) time.Duration {
+	period := time.Duration(l.Micros()) * time.Microsecond
+	switch l.Algorithm {
+	case headgate.TokenBucket:
+		return time.Duration(min(float64(period)/float64(l.Count)*float64(l.Capacity()), float64(headgate.MaxRefill)))
+	case headgate.SlidingCounter:
+		return 2 * period // A window counts for as long as the one after it.
+	}
+	return period
+}
+
+// local is a rule as it is enforced in this region.
+type local struct {
+	of, rule *headgate.Rule
+	// none says that a limit has no unit here: nothing is admitted.
+	none bool
+	// until is when the units end that the region has beyond its own; zero if it has none.
+	until time.Duration
+}
+
+// localRule returns a rule with this region's own units and those that are lent to it, by the slots
+// of their limits.
+func (o *Options) localRule(of *headgate.Rule, lent map[uint64]int64) *local {
+	limits := of.Limits()
+	parts := make([]headgate.Limit, len(limits))
+	loc := &local{of: of}
+	for i := range limits {
+		var ok bool
+		parts[i], ok = part(&limits[i], o.floor(&limits[i])+lent[limits[i].Slot()])
+		loc.none = loc.none || !ok
+	}
+	loc.rule = like(of, parts)
+	if loc.rule == nil { // A bucket that takes longer than a century to fill.
+		loc.none, loc.rule = true, like(of, []headgate.Limit{headgate.Per(1, time.Hour)})
+	}
+	return loc
+}
+
+// like returns a rule with other limits, whose counters are kept where those of r are; nil if no rule
+// can have them.
+func like(r *headgate.Rule, limits []headgate.Limit) *headgate.Rule {
+	n, err := headgate.NewRule(r.Name(), limits...)
+	if err == nil {
+		n, err = n.WithTag(r.Tag())
+	}
+	if err != nil {
+		return nil
+	}
+	return n
+}

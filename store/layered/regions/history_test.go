@@ -1,0 +1,491 @@
+package regions_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/layered/regions"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// far is a home whose documents can be lost, or set back to what they were.
+type far struct {
+	mu    sync.Mutex
+	kept  map[string][]byte
+	old   []map[string][]byte // what was kept in the last seconds, the newest last
+	clock time.Duration       // what its clock is wrong by
+	calls int
+}
+
+// link is the line of a region to the home.
+type link struct {
+	home  *far
+	mu    sync.Mutex
+	rng   *rand.Rand
+	delay time.Duration // of a call
+	loss  float64
+	cut   bool
+}
+
+var errCut = fmt.Errorf("%w: cut off", headgate.ErrUnavailable)
+
+// cross lets a call cross the line, and reports whether it arrives, and its answer.
+func (l *link) cross(ctx context.Context) (there, back bool) {
+	l.mu.Lock()
+	delay, lost, cut := l.delay, l.rng.Float64(), l.cut
+	l.mu.Unlock()
+	if cut {
+		time.Sleep(300 * time.Millisecond)
+		return false, false
+	}
+	select {
+	case <-time.After(delay / 2):
+	case <-ctx.Done():
+	}
+	return lost >= l.loss/2, lost >= l.loss
+}
+
+func (l *link) ReadDocument(ctx context.Context, key string) (store.Document, error) {
+	_, back := l.cross(ctx)
+	l.home.mu.Lock()
+	l.home.calls++
+	d, err := store.ParseDocument(key, l.home.kept[key], headgate.Instant(time.Now().Add(l.home.clock).UnixMicro()))
+	l.home.mu.Unlock()
+	time.Sleep(l.delay / 2)
+	if !back || ctx.Err() != nil {
+		return d, errCut
+	}
+	return d, err
+}
+
+func (l *link) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	if err := store.ValidateDocument(&read, value, ttl); err != nil {
+		return false, err
+	}
+	there, back := l.cross(ctx)
+	wrote := false
+	if there {
+		l.home.mu.Lock()
+		l.home.calls++
+		if now, _ := store.ParseDocument(read.Key, l.home.kept[read.Key], 0); now.Version == read.Version {
+			l.home.kept[read.Key], wrote = store.NewDocument(value), true
+		}
+		l.home.mu.Unlock()
+	}
+	time.Sleep(l.delay / 2)
+	if !back || ctx.Err() != nil {
+		return false, errCut
+	}
+	return wrote, nil
+}
+
+// remember keeps what a failover may set the home back to.
+func (f *far) remember() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.old = append(f.old, maps.Clone(f.kept))
+	if len(f.old) > 4 { // of 100 ms each
+		f.old = f.old[1:]
+	}
+}
+
+// process is one process of a region.
+type process struct {
+	layer *regions.Layer
+	rule  *headgate.Rule
+}
+
+// board is a region's store, the documents of which may refuse to be written.
+type board struct {
+	*memory.Store
+	full bool
+}
+
+func (b *board) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	if b.full {
+		return false, errCut
+	}
+	return b.Store.WriteDocument(ctx, read, value, ttl)
+}
+
+type region struct {
+	name      string
+	store     *board
+	clock     time.Duration // what its clock is wrong by
+	link      *link
+	processes [2]*process
+	offered   float64 // requests a second
+	due       float64
+	asked     int64
+	admitted  int64
+}
+
+type passage struct {
+	at    time.Time
+	units int64
+}
+
+// world is three regions and their home, and the oracle of all that they admit.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	home    *far
+	regions []*region
+	all     []passage
+	names   []string
+	limit   headgate.Limit // the largest in force
+	floor   int
+	cost    int64
+	lease   time.Duration
+}
+
+func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease time.Duration) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), home: &far{kept: map[string][]byte{}}, limit: limit, floor: floor, cost: 1, lease: lease}
+	w.names = []string{"eu", "us", "ap"}
+	for i, name := range w.names {
+		r := &region{name: name}
+		r.store = &board{Store: memory.New(memory.Clock(func() int64 { return time.Now().Add(r.clock).UnixMicro() }))}
+		r.link = &link{home: w.home, rng: rand.New(rand.NewPCG(seed, uint64(i))), delay: []time.Duration{2, 80, 150}[i] * time.Millisecond}
+		w.regions = append(w.regions, r)
+		for j := range r.processes {
+			w.start(r, j)
+		}
+	}
+	t.Cleanup(func() {
+		for _, r := range w.regions {
+			for _, p := range r.processes {
+				_ = p.layer.Close(context.Background())
+			}
+		}
+	})
+	return w
+}
+
+func (w *world) start(r *region, i int) {
+	rule := headgate.MustRule("r", w.limit)
+	if old := r.processes[i]; old != nil {
+		_ = old.layer.Close(context.Background())
+		rule = old.rule
+	}
+	l, err := regions.New(r.store, regions.Options{Region: r.name, Regions: w.names, Store: r.store, Home: r.link, Lease: w.lease, Floor: w.floor})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.processes[i] = &process{l, rule}
+}
+
+// run offers requests for a while.
+func (w *world) run(d time.Duration) {
+	w.t.Helper()
+	const step = 10 * time.Millisecond
+	for n := range int(d / step) {
+		time.Sleep(step)
+		if n%10 == 0 {
+			w.home.remember()
+		}
+		for _, r := range w.regions {
+			for r.due += r.offered * step.Seconds(); r.due >= 1; r.due-- {
+				p := r.processes[w.rng.IntN(2)]
+				c := headgate.Check{Rule: p.rule, Key: "k", Cost: w.cost, Hints: headgate.Hints{Scope: headgate.Global}}
+				out, err := p.layer.Store().Take(context.Background(), headgate.OpTake, []headgate.Check{c}, nil)
+				if err != nil && !errors.Is(err, headgate.ErrUnavailable) {
+					w.t.Fatal(err)
+				}
+				r.asked++
+				if err == nil && out[0].Allowed {
+					r.admitted++
+					w.all = append(w.all, passage{time.Now(), w.cost})
+				}
+			}
+		}
+	}
+}
+
+// over is the most that was admitted in a window of the limit beyond it.
+func (w *world) over(l *headgate.Limit) float64 {
+	worst, level, sum, first := 0.0, 0.0, int64(0), 0
+	rate := float64(l.Count) / (float64(l.Micros()) / 1e6)
+	period := time.Duration(l.Micros()) * time.Microsecond
+	for i, p := range w.all {
+		sum += p.units
+		switch l.Algorithm {
+		case headgate.TokenBucket:
+			if i > 0 {
+				level = max(0, level-rate*p.at.Sub(w.all[i-1].at).Seconds())
+			}
+			level += float64(p.units)
+			worst = max(worst, level-float64(l.Capacity())-1e-6)
+		case headgate.FixedWindow:
+			for w.all[first].at.Truncate(period) != p.at.Truncate(period) {
+				sum -= w.all[first].units
+				first++
+			}
+			worst = max(worst, float64(sum-l.Count))
+		default:
+			for p.at.Sub(w.all[first].at) >= period {
+				sum -= w.all[first].units
+				first++
+			}
+			worst = max(worst, float64(sum-l.Count))
+		}
+	}
+	return worst
+}
+
+// used is the part of the limit that is admitted while time passes.
+func (w *world) used(d time.Duration) float64 {
+	w.t.Helper()
+	w.all = w.all[:0]
+	w.run(d)
+	sum := int64(0)
+	for _, p := range w.all {
+		sum += p.units
+	}
+	return float64(sum) / (float64(w.limit.Count) / (float64(w.limit.Micros()) / 1e6) * d.Seconds())
+}
+
+func window(a headgate.Algorithm, n int64, period time.Duration) headgate.Limit {
+	return headgate.Limit{Algorithm: a, Count: n, Period: period}
+}
+
+// TestNeverTooMuch breaks the lines, kills processes, loses and sets back what the home knows, steps
+// clocks and changes the limit, at random, and holds all that is admitted to the limit.
+func TestNeverTooMuch(t *testing.T) {
+	limits := []headgate.Limit{
+		headgate.PerSecond(100), headgate.PerSecond(50).WithBurst(200), headgate.Per(30, 10*time.Second).WithBurst(5), headgate.Per(60, 2*time.Minute),
+		headgate.Sliding(100, time.Second), headgate.Sliding(40, 30*time.Second), headgate.Sliding(5, time.Hour),
+		window(headgate.FixedWindow, 60, 20*time.Second), window(headgate.FixedWindow, 5, 24*time.Hour),
+	}
+	for seed := range uint64(race.Fewer(24)) {
+		limit := limits[seed%uint64(len(limits))]
+		t.Run(fmt.Sprint(seed, " ", &limit), func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) { anything(t, seed, limit) })
+		})
+	}
+}
+
+func anything(t *testing.T, seed uint64, limit headgate.Limit) {
+	w := newWorld(t, seed, limit, []int{0, 2, 10, 33}[seed/8%4], 4*time.Second)
+	w.cost = 1 + int64(seed/3%2)*(limit.Capacity()/40)
+	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
+	for range 60 {
+		r := w.regions[w.rng.IntN(3)]
+		r.store.full = w.rng.IntN(8) == 0
+		switch w.rng.IntN(12) {
+		case 0, 1:
+			r.link.mu.Lock()
+			r.link.cut = !r.link.cut
+			r.link.mu.Unlock()
+		case 2:
+			r.link.mu.Lock()
+			r.link.loss, r.link.delay = w.rng.Float64()/2, time.Duration(w.rng.IntN(400))*time.Millisecond
+			r.link.mu.Unlock()
+		case 3:
+			w.start(r, w.rng.IntN(2))
+		case 4:
+			if w.rng.IntN(3) == 0 {
+				w.home.lose()
+			}
+		case 5:
+			w.home.fail()
+		case 6:
+			w.home.mu.Lock()
+			w.home.clock += time.Duration(w.rng.IntN(7200)-3600) * time.Second
+			w.home.mu.Unlock()
+		case 7:
+			if limit.Algorithm != headgate.FixedWindow { // Whose windows are the clock's.
+				r.clock -= time.Duration(w.rng.IntN(5000)) * time.Millisecond
+			}
+		case 8:
+			changed := limit
+			changed.Count = max(1, limit.Count*int64(1+w.rng.IntN(4))/4)
+			for _, p := range r.processes {
+				p.rule = headgate.MustRule("r", changed)
+			}
+		}
+		for _, r := range w.regions {
+			r.offered = max(1, min(300, rate*[]float64{0, 0.1, 0.9, 3}[w.rng.IntN(4)]))
+		}
+		w.run(time.Duration(500+w.rng.IntN(6000)) * time.Millisecond)
+	}
+	if over := w.over(&limit); over > 0 {
+		t.Errorf("some window has %.3f units more than %v, of %d admitted in all", over, &limit, len(w.all))
+	}
+}
+
+// lose has the home forget all.
+func (f *far) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.kept)
+}
+
+// fail has the home forget what it was told in the last moments.
+func (f *far) fail() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.old) > 0 {
+		f.kept = maps.Clone(f.old[0])
+	}
+}
+
+// TestHomeLosesAll: a home that has lost its data lends nothing that may still be used.
+func TestHomeLosesAll(t *testing.T) {
+	for range 8 { // The processes do not ask in the same moments.
+		bubbletest.Test(t, homeLosesAll)
+	}
+}
+
+func homeLosesAll(t *testing.T) {
+	limit := headgate.Sliding(100, time.Second)
+	w := newWorld(t, 1, limit, 2, 10*time.Second)
+	w.regions[0].offered = 200
+	w.run(20 * time.Second)
+	before := w.regions[0].admitted
+	cut := func(i int, is bool) {
+		l := w.regions[i].link
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.cut = is
+	}
+	// The first region comes first to the new home, and does not learn that nothing is lent to it.
+	cut(1, true)
+	cut(2, true)
+	w.regions[0].store.full = true
+	w.home.lose()
+	for range 1000 {
+		w.home.mu.Lock()
+		came := len(w.home.kept) > 0
+		w.home.mu.Unlock()
+		if came {
+			break
+		}
+		w.run(10 * time.Millisecond)
+	}
+	cut(0, true)
+	cut(1, false)
+	cut(2, false)
+	w.regions[1].offered = 200
+	w.run(20 * time.Second)
+	if got := w.regions[0].admitted - before; got < 200 {
+		t.Errorf("the region that cannot be told used %d units, want those of its lease", got)
+	}
+	if over := w.over(&limit); over > 0 {
+		t.Errorf("some second has %.0f units too many", over)
+	}
+}
+
+// TestHomeFailsOver: what a home lends, and forgets at once, is not used.
+func TestHomeFailsOver(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.Sliding(100, time.Second)
+		w := newWorld(t, 1, limit, 2, 10*time.Second)
+		for _, r := range w.regions {
+			r.offered = 1
+		}
+		w.run(20 * time.Second)
+		lends := func() bool {
+			w.home.mu.Lock()
+			defer w.home.mu.Unlock()
+			for _, d := range w.home.kept {
+				if bytes.Contains(d, []byte(`"b":9`)) || bytes.Contains(d, []byte(`"b":8`)) {
+					return true
+				}
+			}
+			return false
+		}
+		w.regions[0].offered = 200
+		for range 1000 {
+			if w.run(10 * time.Millisecond); lends() {
+				break
+			}
+		}
+		if !lends() {
+			t.Fatal("nothing was lent")
+		}
+		w.home.fail()
+		w.regions[0].link.mu.Lock()
+		w.regions[0].link.cut = true
+		w.regions[0].link.mu.Unlock()
+		w.regions[1].offered = 200
+		w.run(10 * time.Second)
+		if w.regions[1].admitted < 100 {
+			t.Errorf("the other region was admitted %d units, want what is lent to it", w.regions[1].admitted)
+		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some second has %.0f units too many", over)
+		}
+	})
+}
+
+// TestSlowBucket: a bucket that takes longer to fill than a lease is moved to and fro. Its counters
+// drain as fast as its units were lent, and no faster.
+func TestSlowBucket(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.Per(60, 10*time.Minute)
+		w := newWorld(t, 1, limit, 2, 10*time.Second)
+		for i := range 24 {
+			for j, r := range w.regions {
+				r.offered = 0.02
+				if j == i%2 {
+					r.offered = 1
+				}
+			}
+			w.run(time.Minute + time.Duration(i)*10*time.Second)
+		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
+		}
+	})
+}
+
+// TestFollowsDemand: skewed demand uses the limit, also after it has moved.
+func TestFollowsDemand(t *testing.T) {
+	for _, limit := range []headgate.Limit{headgate.PerSecond(100), headgate.PerSecond(200).WithBurst(50), headgate.Sliding(100, time.Second), window(headgate.FixedWindow, 600, 6*time.Second)} {
+		for _, load := range []float64{1, 2} {
+			t.Run(fmt.Sprint(&limit, " ", limit.Algorithm, " ", load), func(t *testing.T) {
+				bubbletest.Test(t, func(t *testing.T) {
+					w := newWorld(t, 1, limit, 2, 10*time.Second)
+					rate := load * float64(limit.Count) / (float64(limit.Micros()) / 1e6)
+					for i, part := range []float64{0.9, 0.09, 0.01} {
+						w.regions[i].offered = rate * part
+					}
+					w.run(2 * w.lease)
+					before := w.home.calls
+					least := 0.95
+					if load == 1 {
+						least = 0.92 // Not all of a demand that is the limit is where the units are.
+					}
+					if got := w.used(30 * time.Second); got < least {
+						t.Errorf("%.3f of the limit was used, want %.2f at least", got, least)
+					} else {
+						t.Logf("%.3f of the limit was used, %.1f calls a second", got, float64(w.home.calls-before)/30)
+					}
+					w.regions[0].offered, w.regions[2].offered = w.regions[2].offered, w.regions[0].offered
+					for s := 1; ; s++ {
+						got := w.used(time.Second)
+						if got >= 0.9 {
+							t.Logf("%d s after the demand has moved, %.3f is used", s, got)
+							break
+						}
+						if time.Duration(s)*time.Second >= 2*w.lease {
+							t.Errorf("%v after the demand has moved, %.3f of the limit is used, want 0.9", 2*w.lease, got)
+							break
+						}
+					}
+				})
+			})
+		}
+	}
+}

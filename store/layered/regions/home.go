@@ -1,0 +1,167 @@
+package regions
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/bits"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/share"
+)
+
+// home is a document of the home: how the units of some keys are lent. Times in it are durations, as
+// whoever wrote it knew them: no clock of the home is read.
+type home struct {
+	// Born names this document. A home that has lost its data has another one.
+	Born string `json:"b"`
+	// Joined are the regions that know this document, and whether they had nothing lent when they
+	// came. Age is how long ago the last one came, at least.
+	Joined map[string]bool `json:"j"`
+	Age    time.Duration   `json:"a"`
+	// Beats name what a region has written last: what it holds is as old. They are never met again, also
+	// if the home forgets its last writes.
+	Beats map[string]int64 `json:"n"`
+	// Ages say how long ago that was, at least.
+	Ages map[string]time.Duration `json:"o"`
+	// Pools are the limits of which something is lent, or in use beyond a region's own units.
+	Pools map[string]*share.Pool `json:"p,omitempty"`
+}
+
+// maxHolders bounds the grants of one document, so that it fits into a store.
+const maxHolders = 2000
+
+// readHome reads a document of the home. One that is not there is new.
+func readHome(d *store.Document) (*home, error) {
+	h := &home{Born: rand.Text(), Joined: map[string]bool{}, Beats: map[string]int64{}, Ages: map[string]time.Duration{}, Pools: map[string]*share.Pool{}}
+	if len(d.Value) == 0 {
+		return h, nil
+	}
+	if err := json.Unmarshal(d.Value, h); err != nil {
+		return nil, fmt.Errorf("%w: the shares of regions cannot be read: %w", headgate.ErrUnavailable, err)
+	}
+	return h, nil
+}
+
+func (h *home) bytes() []byte {
+	b, _ := json.Marshal(h) // Numbers and texts can always be written.
+	return b
+}
+
+// seen is what a process saw of the home last.
+type seen struct {
+	born  string
+	count int // of regions that had joined
+	age   time.Duration
+	beats map[string]int64
+	ages  map[string]time.Duration
+}
+
+func (h *home) seen() *seen {
+	return &seen{born: h.Born, count: len(h.Joined), age: h.Age, beats: maps.Clone(h.Beats), ages: maps.Clone(h.Ages)}
+}
+
+// pass ages what has not changed since it was seen, that long ago, and brings what the regions have to
+// now. So each process waits on its own clock until somebody else's units must be free, and no two
+// clocks are compared. All say how old something is at least, so the largest is right.
+func (h *home) pass(s *seen, elapsed time.Duration) {
+	elapsed -= elapsed / drift
+	if s != nil && s.born == h.Born && elapsed > 0 {
+		if s.count == len(h.Joined) {
+			h.Age = max(h.Age, s.age+elapsed)
+		}
+		for region, beat := range h.Beats {
+			if s.beats[region] == beat {
+				h.Ages[region] = max(h.Ages[region], s.ages[region]+elapsed)
+			}
+		}
+	}
+	for region, age := range h.Ages {
+		h.shift(region, age)
+	}
+}
+
+// settled has what this region has begin now, and what others have when they have written it.
+func (h *home) settled(here string) {
+	h.Ages[here] = 0
+	for region, age := range h.Ages {
+		h.shift(region, -age)
+	}
+}
+
+func (h *home) shift(region string, age time.Duration) {
+	for _, p := range h.Pools {
+		p.Pass(region, age.Microseconds())
+	}
+}
+
+// lends reports whether units may be lent that stay in use for that long: what was lent by a home
+// that has lost its data must be over.
+func (h *home) lends(o *Options, full time.Duration) bool {
+	fresh := true
+	for _, region := range o.Regions {
+		was, here := h.Joined[region]
+		if !here {
+			return false
+		}
+		fresh = fresh && was
+	}
+	return fresh || h.Age > o.counted()+full
+}
+
+// lent is how many units of a pool a region has; see [share.Pool.Lent].
+func (h *home) lent(pool, region string) (units int64, done bool) {
+	if p := h.Pools[pool]; p != nil {
+		return p.Lent(region, 0)
+	}
+	return 0, true
+}
+
+// ask asks for units of one pool.
+func (h *home) ask(o *Options, pool string, total int64, l share.Loan) int64 {
+	p := h.Pools[pool]
+	if p == nil {
+		if l.Want == 0 && l.Used == 0 || len(h.Pools) >= maxHolders/len(o.Regions) {
+			return 0
+		}
+		p = new(share.Pool)
+		h.Pools[pool] = p
+	}
+	if !h.lends(o, l.Tail) {
+		total = 0
+	}
+	return p.Lend(total, l, 0)
+}
+
+// terms are what a region has of a pool, and wants, as far as others care.
+type terms struct {
+	lent, before int64
+	wants        int
+}
+
+// of returns what a region has of all pools.
+func (h *home) of(region string) map[string]terms {
+	all := map[string]terms{}
+	for name, p := range h.Pools {
+		for i := range p.Holders {
+			if g := &p.Holders[i]; g.ID == region {
+				t := terms{lent: g.Burst, wants: bits.Len64(uint64(max(g.Demand, 0)))}
+				for _, o := range g.Old {
+					if o.Until > 0 {
+						t.before = max(t.before, o.Burst)
+					}
+				}
+				all[name] = t
+			}
+		}
+	}
+	return all
+}
+
+// sweep drops the pools of which nothing is lent or in use.
+func (h *home) sweep() {
+	maps.DeleteFunc(h.Pools, func(_ string, p *share.Pool) bool { return p.Empty(0) })
+}
