@@ -88,8 +88,8 @@ func (w *writer) short(r *policy.Rule) {
 		}
 		w.line(3, "- {limit: %d, period: %d}", l.Count, l.Period/time.Second)
 	}
-	if r.Soft != 0 || r.Mode != policy.ModeEnforce || r.Enforce != 0 || len(r.Ignore)+len(r.GiveBackOn)+len(r.ChargeOn) > 0 || r.Reservation != (policy.Reservation{}) || r.OnError != headgate.OnErrorReturn || r.Consistency != headgate.Strict || r.DenyCache != headgate.DenyCacheDefault || r.Limits.Tag() != "" {
-		w.fail("the short form has no soft, mode, enforce, ignore, give_back_on, charge_on, reservation, on_store_error, consistency, deny_cache and slot")
+	if r.Soft != 0 || r.Mode != policy.ModeEnforce || r.Enforce != 0 || len(r.Ignore)+len(r.GiveBackOn)+len(r.ChargeOn) > 0 || r.Reservation != (policy.Reservation{}) || r.OnError != headgate.OnErrorReturn || r.Consistency != headgate.Strict || r.DenyCache != headgate.DenyCacheDefault || r.Scope != headgate.Regional || r.Limits.Tag() != "" {
+		w.fail("the short form has no soft, mode, enforce, ignore, give_back_on, charge_on, reservation, on_store_error, consistency, deny_cache, scope and slot")
 	}
 }
 
@@ -150,6 +150,9 @@ func (w *writer) rule(r *policy.Rule) {
 	}
 	if r.DenyCache != headgate.DenyCacheDefault {
 		w.line(2, "deny_cache: %s", r.DenyCache)
+	}
+	if r.Scope != headgate.Regional {
+		w.line(2, "scope: %s", r.Scope)
 	}
 	if tag := r.Limits.Tag(); tag != "" {
 		w.line(2, "slot: %s", quote(tag))

@@ -160,6 +160,8 @@ func ruleFields() []ruleField {
 				func(t *ruleText) *headgate.Consistency { return &t.rule.Consistency }),
 			own("deny_cache", "whether a denied key is answered from memory until its retry time, without asking the store: on or off. Default: the server's --deny-cache", oneOf(headgate.DenyCacheOn, headgate.DenyCacheOff),
 				func(t *ruleText) *headgate.DenyCache { return &t.rule.DenyCache }),
+			own("scope", "where the limits hold if the server belongs to a region (--region). regional (default): in each region on its own. global: in all regions together, of which each has a share", oneOf(headgate.Regional, headgate.Global),
+				func(t *ruleText) *headgate.Scope { return &t.rule.Scope }),
 			own("slot", "hash tag for Redis Cluster: counters of all rules with the same tag are on one node, so that a request under several of these rules is one call. Default: spread over all nodes", tagText(),
 				func(t *ruleText) *string { return &t.slot }),
 			kept("replaces", "names of other rules that do not apply where this one does, and of deny entries that do not deny a request with several descriptors", listOf(someText(), 1, policy.MaxReplaces),

@@ -133,7 +133,7 @@ func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Us
 	}
 	// Neither exceeds MaxCount, so that the product fits.
 	units = min(units*factor, headgate.MaxCount)
-	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache}}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache, Scope: r.scope}}
 	if r.more != nil {
 		c.Shadow = !enforced(r.name, key, r.more.percent)
 	}

@@ -74,6 +74,8 @@ type Rule struct {
 	// denials; with headgate.DenyCacheDefault, those who ask the store decide.
 	Consistency headgate.Consistency
 	DenyCache   headgate.DenyCache
+	// Scope says where the limits hold if there are several regions.
+	Scope headgate.Scope
 	// Replaces names other rules, which do not bind a request that this rule binds. It may also
 	// name entries of the deny list: if a request has several descriptors, and this rule binds one
 	// of them, these entries do not deny the others. A rule replaces others even if it is itself
@@ -175,6 +177,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	r.checkMode(bad)
 	r.checkOutcome(bad)
 	r.checkConsistency(bad)
+	r.checkScope(bad)
 	if r.OnError > headgate.OnErrorLocal {
 		bad("on_store_error", "on_store_error %v is unknown", r.OnError)
 	}
@@ -226,6 +229,7 @@ func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
 		{"reservation", r.Reservation != Reservation{}},
 		{"consistency", r.Consistency != headgate.Strict},
 		{"deny_cache", r.DenyCache != headgate.DenyCacheDefault},
+		{"scope", r.Scope != headgate.Regional},
 	} {
 		if f.given {
 			bad(f.name, "%s is about limits, and the rule has none, only in_progress; leave it out, or add limits", f.name)
@@ -398,6 +402,26 @@ func (r *Rule) checkConsistency(bad func(field, format string, args ...any)) {
 			if l := &limits.Limits()[i]; !told && !r.Consistency.Counts(l.Algorithm) {
 				bad("consistency", "consistency is %s, but the store must be asked each time for the %s %q; make the rule strict, or give that limit a rule of its own",
 					r.Consistency, l.Algorithm, l)
+				told = true
+			}
+		}
+	})
+}
+
+// checkScope reports limits that regions cannot divide.
+func (r *Rule) checkScope(bad func(field, format string, args ...any)) {
+	if r.Scope > headgate.Global {
+		bad("scope", "scope %v is unknown", r.Scope)
+	}
+	if r.Scope != headgate.Global {
+		return
+	}
+	told := false
+	r.eachLimits(func(_, _ string, limits *headgate.Rule) {
+		for i := range limits.Limits() {
+			l := &limits.Limits()[i]
+			if why := l.Undivided(); why != "" && !told {
+				bad("scope", "scope is global, but the limit %q cannot be divided among regions: %s; make the rule regional, or give that limit a rule of its own", l, why)
 				told = true
 			}
 		}

@@ -54,6 +54,7 @@ type compiled struct {
 
 	consistency headgate.Consistency
 	denyCache   headgate.DenyCache
+	scope       headgate.Scope
 	// conditions are the conditions that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
@@ -171,7 +172,7 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), counts: r.Counts, giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), counts: r.Counts, giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, scope: r.Scope, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
 		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.Address()}
 		part.plain = !part.secret && !part.address

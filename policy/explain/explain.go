@@ -86,6 +86,9 @@ func describe(r *policy.Rule) Rule {
 	if r.Consistency != headgate.Strict {
 		e.Consistency = r.Consistency.String()
 	}
+	if r.Scope != headgate.Regional {
+		e.Scope = r.Scope.String()
+	}
 	if len(r.GiveBackOn) > 0 {
 		e.GiveBackOn = r.GiveBackOn.String()
 	}
@@ -419,7 +422,9 @@ type Rule struct {
 	// Consistency is how exactly the rule counts; empty if it counts strictly. DenyCache
 	// is "on" or "off"; empty if the rule leaves that to the server.
 	Consistency string `json:"consistency,omitempty"`
-	DenyCache   string `json:"deny_cache,omitempty"`
+	// Scope is global if all regions together keep to the limits.
+	Scope     string `json:"scope,omitempty"`
+	DenyCache string `json:"deny_cache,omitempty"`
 	// GiveBackOn are statuses: a request that ends with one of them gets its units back. ChargeOn
 	// are statuses: only requests that end with one of them stay charged.
 	GiveBackOn string `json:"give_back_on,omitempty"`

@@ -189,6 +189,9 @@ func (r *Rule) text() string {
 	if r.Consistency != "" {
 		fmt.Fprintf(&b, "  counted: %s\n", r.Consistency)
 	}
+	if r.Scope != "" {
+		b.WriteString("  global: this region enforces its share of the limits\n")
+	}
 	if r.DenyCache != "" {
 		fmt.Fprintf(&b, "  denials are remembered: %s\n", map[string]string{"on": "yes", "off": "no"}[r.DenyCache])
 	}

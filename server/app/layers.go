@@ -14,11 +14,12 @@ import (
 	"github.com/headgate/headgate/store/layered/lease"
 )
 
-// layers are the layers around a store across a network, from the inside out: the fallback, leases,
-// asynchronous reports, and the deny cache. The memory store has none, because asking it costs less
+// layers are the layers around a store across a network, from the inside out: the fallback, shares of
+// regions, leases, asynchronous reports, and the deny cache. The memory store has none, because asking it costs less
 // than any of them.
 type layers struct {
 	without *withoutStore
+	regions *regionShares // nil without regions
 	lease   *lease.Layer
 	async   *async.Layer
 	denials *denycache.Layer
@@ -34,6 +35,13 @@ func (a *App) newLayers() (*layers, error) {
 		return nil, err
 	}
 	l := &layers{without: without, logger: a.settings.Logger, all: []layered.Layer{without}}
+	if l.regions, err = a.newRegionShares(l.store()); err != nil {
+		l.close()
+		return nil, err
+	}
+	if l.regions != nil {
+		l.all = append(l.all, l.regions)
+	}
 	add := func(layer layered.Layer, failed error) {
 		if err = errors.Join(err, failed); failed == nil {
 			l.all = append(l.all, layer)

@@ -87,6 +87,7 @@ func (w *withoutStore) collect(m scrape) {
 // collect adds the metrics of the layers that save calls to the store, and of the fallback.
 func (l *layers) collect(m scrape) {
 	l.without.collect(m)
+	l.regions.collect(m)
 	leases := l.lease.Stats()
 	m.gauge("headgate_lease_keys", "Keys with leases: they are requested so often that units are taken in advance.", float64(leases.Keys))
 	m.gauge("headgate_lease_held_units", "Leased units that are neither used nor returned yet.", float64(leases.Held))

@@ -70,6 +70,12 @@ type Settings struct {
 	MemoryMiB int64         `name:"memory" help:"Memory limit for counters in this process, in MiB: those of the memory store, or of local shares. Default: ${default}" placeholder:"MIB" default:"512" env:"HEADGATE_MEMORY"`
 	NoStandby bool          `help:"Give each connection a goroutine of its own. By default, a plaintext connection to the HTTP API or the Redis protocol has none while it waits for its next request, if counters are in memory and the system is Linux." env:"HEADGATE_NO_STANDBY"`
 
+	Region      string        `help:"This server's region. Rules with scope: global are then divided among all regions. --store is the region's own." placeholder:"NAME" env:"HEADGATE_REGION" group:"Regions"`
+	Regions     []string      `help:"All regions, with this one: the same in each." placeholder:"NAME,NAME" env:"HEADGATE_REGIONS" group:"Regions"`
+	RegionHome  string        `help:"Store in which the regions share global limits: a URL as that of --store. No request waits for it." placeholder:"URL" env:"HEADGATE_REGION_HOME" group:"Regions"`
+	RegionLease time.Duration `help:"How long a region that is cut off from the home uses its last share, 1s to 10m: the same in each region. 0s means 10s." default:"0s" env:"HEADGATE_REGION_LEASE" group:"Regions"`
+	RegionFloor int           `help:"Percentage of each global limit that is always a region's own, and is never lent: the same in each region. Default: ${default}" placeholder:"PERCENT" default:"2" env:"HEADGATE_REGION_FLOOR" group:"Regions"`
+
 	// HashKey is the key with which secrets in counters' keys are hashed, of 16 bytes or more. It
 	// must be the same for all servers that share counters. Empty means that secrets are hashed
 	// without a key.
@@ -255,6 +261,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	if len(s.Peers) > 0 && s.AdminToken == "" {
 		bad("--peer: there is no admin token, without which instances do not tell each other anything")
 	}
+	problems = append(problems, s.regionMistakes()...)
 	if s.PeerCA != "" && !slices.ContainsFunc(slices.Concat(s.Peers, s.Consumers), func(url string) bool { return strings.HasPrefix(url, "https:") }) {
 		bad("--peer-ca: no peer or consumer has an https:// URL; give one, or leave the authorities out")
 	}

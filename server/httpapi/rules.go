@@ -52,6 +52,7 @@ type shownRule struct {
 	Reservation *shownReservation `json:"reservation,omitempty"`
 	OnError     string            `json:"on_store_error,omitempty"`
 	Consistency string            `json:"consistency,omitempty"`
+	Scope       string            `json:"scope,omitempty"`
 	DenyCache   string            `json:"deny_cache,omitempty"`
 	Replaces    []string          `json:"replaces,omitempty"`
 	Ignore      []policy.Ignore   `json:"ignore,omitempty"`
@@ -178,7 +179,7 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 	shown := shownRule{
 		Name: r.Name, Direct: r.Direct, Match: showConditions(r.Match), Per: []string{}, Cost: max(r.Cost, 1),
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
-		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
+		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), Scope: showScope(r.Scope), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
 	}
 	if r.Counts != policy.CountRequests {
 		shown.Counts = r.Counts.String()
@@ -284,4 +285,12 @@ func showConsistency(c headgate.Consistency) string {
 		return ""
 	}
 	return c.String()
+}
+
+// showScope returns "" for the default scope, which is regional.
+func showScope(s headgate.Scope) string {
+	if s == headgate.Regional {
+		return ""
+	}
+	return s.String()
 }

@@ -29,7 +29,7 @@ func TestRules(t *testing.T) {
 			},
 			Overrides: []policy.Override{{Match: []policy.Condition{policy.Equal("token", "geheim-4")}, Limits: limits(90), Until: until, Pos: pos}},
 			Costs:     &policy.Costs{Entry: "token", Values: map[string]int64{"geheim-5": 7}, Other: 2},
-			Soft:      80, Enforce: 10, OnError: headgate.OnErrorLocal, Consistency: headgate.Leased, DenyCache: headgate.DenyCacheOn,
+			Soft:      80, Enforce: 10, OnError: headgate.OnErrorLocal, Consistency: headgate.Leased, Scope: headgate.Global, DenyCache: headgate.DenyCacheOn,
 			GiveBackOn:  policy.Statuses{{First: 304, Last: 304}, {First: 500, Last: 599}},
 			Reservation: policy.Reservation{For: time.Second, GiveBack: true},
 			Replaces:    []string{"bytes"},
@@ -61,7 +61,7 @@ func TestRules(t *testing.T) {
 		`"costs":{"entry":"token","values":{"` + hash("geheim-5") + `":7},"other":2},"limits":` + per("30") + `,` +
 		`"tariff":{"entry":"token","tiers":[{"tier":"` + hash("geheim-3") + `","limits":` + per("60") + `},{"tier":"*","limits":` + per("30") + `}]},` +
 		`"overrides":[{"match":[` + condition("token", "false", "1", "0", "0") + `],"limits":` + per("90") + `,"until":"2027-01-01T00:00:00Z",` + at + `}],` +
-		`"soft":80,"mode":"enforce","enforce":10,"give_back_on":["304","5xx"],"reservation":{"for_ms":1000,"give_back":true},"on_store_error":"local","consistency":"leased","deny_cache":"on","replaces":["bytes"],"ignore":[{"code":"HG013","reason":"a test"}],` + at + `},` +
+		`"soft":80,"mode":"enforce","enforce":10,"give_back_on":["304","5xx"],"reservation":{"for_ms":1000,"give_back":true},"on_store_error":"local","consistency":"leased","scope":"global","deny_cache":"on","replaces":["bytes"],"ignore":[{"code":"HG013","reason":"a test"}],` + at + `},` +
 		`{"name":"bytes","direct":false,"match":[],"per":[],"cost":1,"costs":{"entry":"bytes","per":1024,"max":10},"limits":` + per("60") + `,"mode":"shadow","enforce":0,"charge_on":["401"]}],` +
 		`"allow":[{"name":"in","match":[` + condition("user", "true", "0", "0", "0") + `]}],` +
 		`"deny":[{"name":"out","match":[` + condition("token", "false", "0", "0", "1") + `],"until":"2027-01-01T00:00:00Z","replaces":["bytes"],` + at + `}],` +
@@ -80,7 +80,7 @@ func TestRulesShowAll(t *testing.T) {
 	for kind, shown := range map[reflect.Type][]string{
 		// Written is places in the file, for messages of lint; an answer has that of the rule.
 		reflect.TypeFor[policy.Rule](): {
-			"Written", "Name", "Match", "Per", "Limits", "Tariff", "InProgress", "Overrides", "Counts", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
+			"Written", "Name", "Match", "Per", "Limits", "Tariff", "InProgress", "Overrides", "Counts", "Cost", "Costs", "Soft", "Mode", "Enforce", "GiveBackOn", "ChargeOn", "Reservation", "OnError", "Consistency", "Scope", "DenyCache", "Replaces", "Ignore", "Direct", "Pos",
 		},
 		reflect.TypeFor[policy.Override]():    {"Match", "Limits", "InProgress", "Until", "Pos"},
 		reflect.TypeFor[policy.InProgress]():  {"Limit", "Entry", "Values", "Wait", "Queue", "Shared", "TTL"},

@@ -79,7 +79,7 @@ func (h *Handler) states(ctx context.Context, p decide.Policy, rule *policy.Rule
 	if limits == nil {
 		return nil
 	}
-	check := headgate.Check{Rule: limits, Key: key, Cost: 1, Hints: headgate.Hints{Consistency: rule.Consistency, DenyCache: rule.DenyCache}}
+	check := headgate.Check{Rule: limits, Key: key, Cost: 1, Hints: headgate.Hints{Consistency: rule.Consistency, DenyCache: rule.DenyCache, Scope: rule.Scope}}
 	decisions, err := h.o.Take(ctx, headgate.OpPeek, []headgate.Check{check})
 	all := limits.Limits()
 	states := make([]State, len(all))
