@@ -33,7 +33,7 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(limiterbench|storebench))
 
 # These run with the race detector and without it: under it they do less.
-TWICE  := flow/simulate httplimit/outbound store/layered/async store/layered/lease store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
+TWICE  := flow/simulate httplimit/outbound store/layered/async store/layered/lease store/layered/regions store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
 	algorithm policy/lint config tune/replay tune/advise server/grpcapi
 # These count what is allocated, which they cannot do with the race detector. It allocates, too.
 COUNT  := httplimit policy store/layered/fallback server/candidate server/envoyrls server/gateway server/httpapi server/keepalive server/resp

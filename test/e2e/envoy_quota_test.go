@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -98,18 +96,6 @@ func TestEnvoyQuota(t *testing.T) {
 			limiters[1].stop(t) // The share of the second Envoy ends by itself.
 		}
 	}
-	// Of those that were received by each time, how many were sent at or after each other time?
-	const rate, burst = 100, 100
-	slices.SortFunc(all, func(a, b passed) int { return cmp.Compare(a.received, b.received) })
-	var sent []time.Duration // in descending order
-	for _, p := range all {
-		at, _ := slices.BinarySearchFunc(sent, p.sent, func(a, b time.Duration) int { return cmp.Compare(b, a) })
-		sent = slices.Insert(sent, at, p.sent)
-		for n, from := range sent[at:] {
-			if most := burst + rate*(p.received-from).Seconds(); float64(at+n+1) > most+1e-6 {
-				t.Fatalf("%d requests passed between %v and %v, want at most %.1f", at+n+1, from, p.received, most)
-			}
-		}
-	}
+	checkBound(t, all, 100, 100)
 	t.Logf("%d requests passed in %v", len(all), time.Since(began))
 }

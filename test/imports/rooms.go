@@ -78,7 +78,7 @@ func Rooms() []Room {
 		// The layers around a store do not know each other. Their tests share a store that fails.
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
 		{"store/layered/internal", []string{"."}},
-		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "internal/sleep", "store", "store/layered/internal"}},
+		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "internal/sleep", "store", "store/layered/internal", "store/share"}},
 		{"store/*", []string{".", "algorithm", "internal/prefetch", "internal/sleep", "store"}},
 		// What authors of stores and layers need, and callers do not.
 		{"store", []string{"."}},

@@ -77,6 +77,18 @@ func Alerts() []Alert {
 			true,
 		},
 		{
+			"HeadgateRegionCutOff", `max by (job, instance) (headgate_region_cut_off) == 1`, "1m", warning,
+			"{{ $labels.instance }} cannot ask the home of regions",
+			"The home is silent. What is lent to the region ends with its lease; then it has its own part of each global limit.",
+			false,
+		},
+		{
+			"HeadgateRegionFloor", `sum by (job, instance) (rate(headgate_region_floor_total[5m])) > 0`, "2m", warning,
+			"{{ $labels.instance }} has only its own part of global limits",
+			"The lease of the region has ended, and {{ $value | humanize }} checks a second were decided by its own part.",
+			false,
+		},
+		{
 			"HeadgateDebtsDropped", `sum by (job, instance) (increase(headgate_store_debts_dropped_total[10m])) > 0`, "0m", warning,
 			"{{ $labels.instance }} forgets what it admitted locally",
 			"{{ $value | humanize }} local admissions will not be charged to the store, because too many keys have some.",

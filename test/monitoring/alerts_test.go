@@ -86,6 +86,8 @@ var stories = map[string][]story{
 	"HeadgateBreakerOpen": append(is("headgate_store_breaker_state", `, state="open"`, "1", "0"),
 		is("headgate_store_breaker_state", `, state="half_open"`, "1", "0")[0],
 		is("headgate_store_breaker_state", `, state="closed"`, "1", "0")[1]),
+	"HeadgateRegionCutOff":    is("headgate_region_cut_off", "", "1", "0"),
+	"HeadgateRegionFloor":     counts("headgate_region_floor_total", ""),
 	"HeadgateDenyCacheDeaf":   is("headgate_deny_cache_listening", "", "0", "1"),
 	"HeadgateTargetDown":      is("headgate_gateway_target_up", `, upstream="shop", target="t"`, "0", "1", "upstream", "shop", "target", "t"),
 	"HeadgateTokenKeysStale":  is("headgate_gateway_token_keys_last_read_failed", "", "1", "0"),

@@ -120,6 +120,7 @@ func TestQueries(t *testing.T) {
 	alone := found[0]
 	askEnvoy(t, found[1])
 	service := run(t, binary, `"msg":"serving","address":"([^"]+)"`, "serve", "--config", put("service.yaml", servicePolicy), "--store", redis.URL(),
+		"--region", "eu", "--regions", "eu,us", "--region-home", redis.URL(),
 		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0",
 		"--tls-cert", certificates.ServerCert, "--tls-key", certificates.ServerKey)[0]
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func doors() []string {
 // Values of labels that several metrics have.
 var (
 	ops         = []string{"take", "peek", "refund", "reset", "charge"}
-	nodeOps     = []string{"take", "refund", "reset", "reserve", "sweep", "acquire", "renew", "release", "revoke", "holders", "publish", "ping"}
+	nodeOps     = []string{"take", "refund", "reset", "reserve", "sweep", "acquire", "renew", "release", "revoke", "holders", "publish", "ping", "read a document", "write a document"}
 	reloads     = values("result", "changed", "unchanged", "failed")
 	classes     = []string{"critical_plus", "critical", "sheddable_plus", "sheddable"}
 	shedReasons = []string{"busy", "queue_full", "displaced", "waited", "late", "pressure", "too_large", "keys", "rate"}
@@ -125,6 +125,16 @@ func Groups() []Group {
 			{"headgate_deny_cache_keys_told_total", values("result", "sent", "dropped"), "They find out by themselves within ten seconds."},
 			{"headgate_deny_cache_messages_total", values("result", "heard", "unknown"), ""},
 			{"headgate_deny_cache_listening", nil, ""},
+		}},
+		{"Regions", "Shown with `--region`. [One limit over regions](../regions.md) explains shares.", []Metric{
+			{"headgate_region_cut_off", nil, ""},
+			{"headgate_region_keys", nil, ""},
+			{"headgate_region_lent_keys", nil, ""},
+			{"headgate_region_home_calls_total", nil, ""},
+			{"headgate_region_home_failures_total", nil, ""},
+			{"headgate_region_floor_total", nil, ""},
+			{"headgate_region_late_total", nil, ""},
+			{"headgate_region_untracked_total", nil, ""},
 		}},
 		{"Counters in memory", "Of the memory store, or of this process's shares of limits.", []Metric{
 			{"headgate_memory_counters", nil, ""},
