@@ -49,7 +49,7 @@ func newExplainedRule(r *explain.Rule) *headgatev1.ExplainedRule {
 	m := &headgatev1.ExplainedRule{
 		Rule: r.Rule, Pos: newPosition(r.Pos), Binds: r.Binds, Why: r.Why, Key: r.Key, Hashed: r.Hashed, OldHashKey: r.OldHashKey,
 		Cost: r.Cost, Tier: r.Tier, Override: int32(r.Override), Shadow: r.Shadow, Enforce: int32(r.Enforce), Soft: int32(r.Soft),
-		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError, Consistency: r.Consistency, DenyCache: r.DenyCache,
+		GiveBackOn: r.GiveBackOn, ChargeOn: r.ChargeOn, Abandoned: r.Abandoned, OnStoreError: r.OnError, Consistency: r.Consistency, DenyCache: r.DenyCache, Scope: r.Scope,
 		Quota: r.Quota, Admits: r.Admits, Replaces: r.Replaces, LimitName: r.LimitName, Depth: int32(r.Depth),
 	}
 	if p := r.InProgress; p != nil {

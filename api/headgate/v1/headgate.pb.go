@@ -1889,7 +1889,9 @@ type ExplainedRule struct {
 	// Of how many entries descriptors must be for a nested limit.
 	Depth int32 `protobuf:"varint,25,opt,name=depth,proto3" json:"depth,omitempty"`
 	// What the rule lets be in progress under the key, if it bounds that.
-	InProgress    *ExplainedInProgress `protobuf:"bytes,26,opt,name=in_progress,json=inProgress,proto3" json:"in_progress,omitempty"`
+	InProgress *ExplainedInProgress `protobuf:"bytes,26,opt,name=in_progress,json=inProgress,proto3" json:"in_progress,omitempty"`
+	// "global" if all regions together keep to the limits.
+	Scope         string `protobuf:"bytes,27,opt,name=scope,proto3" json:"scope,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2104,6 +2106,13 @@ func (x *ExplainedRule) GetInProgress() *ExplainedInProgress {
 		return x.InProgress
 	}
 	return nil
+}
+
+func (x *ExplainedRule) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
 }
 
 type ExplainedInProgress struct {
@@ -2564,7 +2573,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bPosition\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
-	"\x06column\x18\x03 \x01(\x05R\x06column\"\x85\x06\n" +
+	"\x06column\x18\x03 \x01(\x05R\x06column\"\x9b\x06\n" +
 	"\rExplainedRule\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12'\n" +
 	"\x03pos\x18\x02 \x01(\v2\x15.headgate.v1.PositionR\x03pos\x12\x14\n" +
@@ -2597,7 +2606,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"limit_name\x18\x18 \x01(\tR\tlimitName\x12\x14\n" +
 	"\x05depth\x18\x19 \x01(\x05R\x05depth\x12A\n" +
 	"\vin_progress\x18\x1a \x01(\v2 .headgate.v1.ExplainedInProgressR\n" +
-	"inProgress\"\x9d\x01\n" +
+	"inProgress\x12\x14\n" +
+	"\x05scope\x18\x1b \x01(\tR\x05scope\"\x9d\x01\n" +
 	"\x13ExplainedInProgress\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x03R\x05limit\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x03R\x04cost\x12\x17\n" +
