@@ -193,7 +193,11 @@ func (m *metering) answered(res *http.Response) {
 		return
 	}
 	if m.rejected = res.StatusCode >= http.StatusBadRequest; !m.rejected {
-		m.meter = m.call.Meter(res.Body, admission.IsEvents(res.Header["Content-Type"]))
+		events := admission.IsEvents(res.Header["Content-Type"])
+		if events {
+			delete(res.Header, "Content-Length") // The meter may take an event out.
+		}
+		m.meter = m.call.Meter(res.Body, events)
 		res.Body = m.meter
 	}
 }

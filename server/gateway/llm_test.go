@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -396,5 +397,23 @@ func TestLLMSecondTarget(t *testing.T) {
 	}
 	if n := provider.Calls.Load(); n != 4 {
 		t.Errorf("the provider has got %d calls, want 4", n)
+	}
+}
+
+// A stream that has a length at the provider has none for the client, who does not get all of it.
+func TestLLMStreamWithLength(t *testing.T) {
+	t.Parallel()
+	const event, extra = "data: {\"choices\":[{\"delta\":{}}]}\n\n", "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n"
+	s := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Type"] = []string{"text/event-stream"}
+		w.Header()["Content-Length"] = []string{strconv.Itoa(len(event + extra))}
+		_, _ = io.WriteString(w, event+extra)
+	})
+	o := to(s.URL)
+	o.Upstreams[0].LLM = &gatewayfile.LLM{}
+	f := serveGateway(t, decider(t, llmRules(plenty), llmModels), o)
+	got := ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(chatCall(true, "")))
+	if got.wants(t, http.StatusOK, "Content-Length: "); got.text != event {
+		t.Errorf("the client gets %q", got.text)
 	}
 }
