@@ -154,7 +154,7 @@ func (m *metering) send(r *http.Request) {
 	// Another target may have to get it.
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.body)), nil }
 	r.Body, _ = r.GetBody()
-	r.ContentLength, r.TransferEncoding = int64(len(m.body)), nil
+	r.ContentLength, r.TransferEncoding, r.Trailer = int64(len(m.body)), nil, nil
 }
 
 // authorize makes the headers of the request those of the provider's own client.
@@ -169,8 +169,9 @@ func (m *metering) authorize(h http.Header) {
 	if m.call == nil {
 		return
 	}
-	// The usage must be readable.
+	// The usage must be readable. The call was read as JSON, and some servers would read a form.
 	h["Accept-Encoding"] = []string{"identity"}
+	h["Content-Type"] = []string{"application/json"}
 	if !m.encoded {
 		delete(h, "Content-Encoding")
 	}

@@ -417,3 +417,35 @@ func TestLLMStreamWithLength(t *testing.T) {
 		t.Errorf("the client gets %q", got.text)
 	}
 }
+
+// The provider is asked as by its own client: nothing of the client's request reads the body in
+// another way, or shows its key behind the body.
+func TestLLMRequestHeaders(t *testing.T) {
+	t.Parallel()
+	seen := make(chan *http.Request, 1)
+	server := plainH2Server(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		seen <- r
+		_, _ = io.WriteString(w, `{}`)
+	})
+	o := to(server)
+	o.Upstreams[0].LLM = &gatewayfile.LLM{}
+	f := serveGateway(t, decider(t, llmRules(plenty), llmModels), o)
+	c := plainH2(t)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/chat/completions", io.MultiReader(strings.NewReader(chatCall(false, "&model=other"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Authorization", "Bearer mine")
+	r.Trailer = http.Header{"X-Api-Key": {"mine"}, "X-Sum": {"1"}}
+	res, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	got := next(t, seen)
+	if got.Header.Get("Content-Type") != "application/json" || strings.Contains(fmt.Sprint(got.Header), "mine") || len(got.Trailer) > 0 {
+		t.Errorf("the provider gets %v, behind the body %v", got.Header, got.Trailer)
+	}
+}
