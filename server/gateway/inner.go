@@ -95,7 +95,7 @@ func newInner(ctx context.Context, s *shared, options Options, before *inner) (*
 	g.users.Store(1)
 	g.busy = newBusy(o.Concurrency, s.hashKey, &problems)
 	g.facts, g.names = facts(&g.options.Identity), newNames(&g.options)
-	if slices.ContainsFunc(o.Upstreams, func(u Upstream) bool { return u.LLM != nil }) {
+	if g.asksModels() {
 		g.facts = append(g.facts, fact{"model", (*identified).model})
 	}
 	g.settling = newSettling(o.Settle)
@@ -215,6 +215,12 @@ func (g *inner) close() {
 		default:
 		}
 	}
+}
+
+// asksModels reports whether an upstream is a provider of language models, whose calls are known by
+// their paths.
+func (g *inner) asksModels() bool {
+	return slices.ContainsFunc(g.options.Upstreams, func(u Upstream) bool { return u.LLM != nil })
 }
 
 func (g *inner) newRoute(r Route, p *pool) *route {
@@ -347,7 +353,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 		needed[name] = true
 	}
 	p.needsPath = needed["path"]
-	p.readsPaths = p.needsPath || needed["route"] || len(g.routes) > 0
+	p.readsPaths = p.needsPath || needed["route"] || len(g.routes) > 0 || g.asksModels()
 	p.readsMethods = p.readsPaths || needed["method"]
 	p.overridable = p.names.Forms()&spelling.IgnoredOverrides == 0 && (needed["method"] || p.names.Methods())
 	for _, f := range g.facts {

@@ -449,3 +449,16 @@ func TestLLMRequestHeaders(t *testing.T) {
 		t.Errorf("the provider gets %v, behind the body %v", got.Header, got.Trailer)
 	}
 }
+
+// A path by which one server would take a call for another kind of call than the gateway does is
+// refused.
+func TestLLMPaths(t *testing.T) {
+	t.Parallel()
+	f := newLLM(t, plenty, func(l *gatewayfile.LLM) { l.PassOthers = true })
+	for _, path := range []string{"/v1/chat/completions;/embeddings", "/v1/chat/completions%00/embeddings", "/v1/chat/completions/..%2fembeddings", "/v1/x/..;/embeddings"} {
+		ask(t, client(t), http.MethodPost, f.url+path, strings.NewReader(chatCall(false, ""))).wants(t, http.StatusBadRequest)
+	}
+	if seen := f.provider.Seen(); len(seen) > 0 {
+		t.Errorf("the provider gets %v", seen)
+	}
+}
