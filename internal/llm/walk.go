@@ -18,13 +18,19 @@ type walker struct {
 	pictures int64 // images whose bytes are in the body
 	pictured int64 // how many bytes that are
 	content  bool  // within the messages, where parts are
+	parts    bool  // where a provider reads parts, and not what is text to it
 }
 
 // part is an object within the body, as far as it says whether it is an image.
 type part struct {
+	picture       bool // it is an image
 	base64, image bool
 	data          int64 // bytes of its data
 }
+
+// around are the keys, besides those of the body itself, behind which parts are. What is behind
+// another one, such as the input of a tool, may look like an image and be text.
+var around = []string{"content", "output", "source", "image_url", "url"}
 
 // longest is how long a text is at most that says what a part is.
 const longest = 256
@@ -71,13 +77,19 @@ func (w *walker) object(at, depth int, into *part) int {
 			many[key] = true
 		}
 		from := w.space(w.space(end) + 1) // behind the colon
-		if depth == 1 {
+		outside := w.parts
+		if w.parts = outside && slices.Contains(around, key); depth == 1 {
 			w.content = key == "messages" || key == "input"
+			w.parts = w.content
+		}
+		if w.content && src[from] != 'n' { // null
+			w.key(key, into)
 		}
 		to := w.value(from, depth, key, into)
 		if w.wrong != nil {
 			return at
 		}
+		w.parts = outside
 		if depth == 1 {
 			w.field(key, span{from, to})
 		}
@@ -86,6 +98,16 @@ func (w *walker) object(at, depth int, into *part) int {
 		}
 	}
 	return at + 1
+}
+
+// key notes what a key alone says about its part. Some servers take a part without a type.
+func (w *walker) key(key string, in *part) {
+	switch key {
+	case "image_url":
+		in.picture = true
+	case "video_url", "audio_url":
+		w.call.beyond = "a part with " + key
+	}
 }
 
 // field notes a field of the body itself.
@@ -107,7 +129,10 @@ func (w *walker) value(at, depth int, key string, in *part) int {
 	case '{':
 		var inner part
 		end := w.object(at, depth+1, &inner)
-		if inner.base64 && inner.image {
+		if inner.picture {
+			w.images++
+		}
+		if inner.base64 && inner.image && w.parts {
 			w.pictures++
 			w.pictured += inner.data
 		}
@@ -151,7 +176,7 @@ func (w *walker) look(key string, quoted []byte, in *part) {
 	case "type":
 		switch {
 		case text == "image_url", text == "input_image", text == "image":
-			w.images++
+			in.picture = true
 		case text == "base64":
 			in.base64 = true
 		case slices.Contains(beyondTypes, text):
@@ -162,7 +187,7 @@ func (w *walker) look(key string, quoted []byte, in *part) {
 	case "data":
 		in.data = size
 	case "url", "image_url":
-		if bytes.HasPrefix(quoted, []byte(`"data:image/`)) {
+		if w.parts && bytes.HasPrefix(quoted, []byte(`"data:image/`)) {
 			w.pictures++
 			w.pictured += size
 		}
