@@ -208,8 +208,12 @@ func (c *Call) readOutput() *CallError {
 	} else if ok {
 		c.Choices = n
 	}
+	least := int64(1) // For some servers, 0 is no bound.
+	if c.Protocol == Messages {
+		least = 0 // It fills the provider's cache.
+	}
 	for _, field := range c.declare {
-		n, ok, wrong := c.number(field, 0, headgate.MaxCount)
+		n, ok, wrong := c.number(field, least, headgate.MaxCount)
 		if wrong != nil {
 			return wrong
 		}
