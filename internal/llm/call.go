@@ -248,10 +248,7 @@ func (c *Call) readParts() *CallError {
 // usage. Unless reduce, a call that declares more output than the model's MaxOutput is a
 // [*CallError], and so is one of which nothing says how much it may use.
 func (c *Call) Estimate(m *policy.Model, reduce bool) (policy.Usage, error) {
-	input, output := c.text, c.MaxOutput
-	if m.MaxInput > 0 {
-		input = min(input, m.MaxInput)
-	}
+	input, output := c.text+c.images*m.Image, c.MaxOutput
 	beyond := c.beyond
 	if c.images > 0 && m.Image == 0 && beyond == "" {
 		beyond = "an image"
@@ -259,10 +256,8 @@ func (c *Call) Estimate(m *policy.Model, reduce bool) (policy.Usage, error) {
 	switch {
 	case beyond != "" && m.MaxInput == 0:
 		return policy.Usage{}, mistake("", "The call has %s, and the policy does not say how much input the model %s accepts (max_input).", beyond, policy.Quote(m.Name))
-	case beyond != "":
+	case beyond != "", m.MaxInput > 0 && input > m.MaxInput:
 		input = m.MaxInput
-	default:
-		input += c.images * m.Image
 	}
 	switch {
 	case output < 0 && m.MaxOutput == 0:

@@ -48,6 +48,7 @@ func TestEstimate(t *testing.T) {
 		{"a text that says it is one", Messages, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"image","source":{"type":"base64","media_type":"text/plain","data":"` + picture + `"}}]}]}`, known, -1 - 700, 1, false},
 		{"a picture in the tools is text", Chat, `{"model":"m","max_tokens":1,"tools":[{"url":"data:image/png,` + picture + `"}]}`, known, -1 - toolTokens, 1, false},
 		{"an escaped type", Chat, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"im\u0061ge_url","image_url":{"url":"https://x/y"}}]}]}`, known, -1 - 700, 1, false},
+		{"more pictures than the model accepts", Chat, `{"model":"m","max_tokens":1,"messages":[{"content":[` + strings.Repeat(`{"type":"image_url"},`, 20) + `{}]}]}`, known, 10_000, 1, false},
 		{"a part without a type", Chat, `{"model":"m","max_tokens":1,"messages":[{"content":[{"image_url":"https://x/y"},{"type":"text","image_url":null}]}]}`, known, -1 - 700, 1, false},
 		{"one in the result of a tool", Messages, `{"model":"m","max_tokens":1,"messages":[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + picture + `"}}]}]}]}`, known, 169 + 700, 1, false},
 		{"one in the result of a function", Responses, `{"model":"m","max_output_tokens":1,"input":[{"type":"function_call_output","output":[{"type":"input_image","image_url":"data:image/png;base64,` + picture + `"}]}]}`, known, 126 + 700, 1, false},
