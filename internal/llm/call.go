@@ -45,8 +45,10 @@ func Of(method, path string) (Protocol, bool) {
 
 // The bounds of a call.
 const (
-	// MaxDepth is how deep the values of a request may nest.
+	// MaxDepth is how deep the values of a request may nest, and MaxKeys how many keys one of its
+	// objects may have. All keys of an object are kept until it has ended.
 	MaxDepth = 200
+	MaxKeys  = 10_000
 	// MaxChoices is how many answers a call may ask for.
 	MaxChoices = 128
 	// toolTokens is how many tokens providers add to the input of a call that has tools, at most.

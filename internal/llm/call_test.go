@@ -76,9 +76,15 @@ func TestEstimate(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n) }
-	var keys strings.Builder
-	for i := range 40 {
-		keys.WriteString(`"k` + strconv.Itoa(i) + `":1,`)
+	keys := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(`"k` + strconv.Itoa(i) + `":1,`)
+		}
+		return b.String()
+	}
+	if _, err := Read(Chat, []byte(`{`+keys(MaxKeys-1)+`"model":"m"}`)); err != nil {
+		t.Error(err)
 	}
 	for _, tt := range []struct {
 		p           Protocol
@@ -96,7 +102,8 @@ func TestMistakes(t *testing.T) {
 		{Chat, `{"model":"a","mod\u0065l":"b"}`, "model", "twice"},
 		{Chat, `{"model":"a","max_tokens":1,"max_tokens":2}`, "max_tokens", "twice"},
 		{Chat, `{"model":"a","messages":[{"content":"a","content":"b"}]}`, "content", "twice"},
-		{Chat, `{` + keys.String() + `"model":"a","k39":1}`, "k39", "twice"},
+		{Chat, `{` + keys(40) + `"model":"a","k39":1}`, "k39", "twice"},
+		{Chat, `{` + keys(MaxKeys) + `"model":"m"}`, "", "more than 10000 keys"},
 		{Chat, `{"model":"a","Max_Tokens":1}`, "Max_Tokens", "some servers take for"},
 		{Chat, `{"model":"a","max_toKens":1}`, "max_toKens", "some servers take for"},
 		{Chat, `{"model":"a","max_tokens":"1"}`, "max_tokens", "whole number from 1 to 1000000000"},

@@ -74,7 +74,10 @@ func (w *walker) object(at, depth int, into *part) int {
 			if many == nil {
 				many = make(map[string]bool)
 			}
-			many[key] = true
+			if many[key] = true; len(keys)+len(many) > MaxKeys {
+				w.wrong = mistake("", "The body has an object with more than %d keys.", MaxKeys)
+				return at
+			}
 		}
 		from := w.space(w.space(end) + 1) // behind the colon
 		outside := w.parts
@@ -159,8 +162,11 @@ func (w *walker) value(at, depth int, key string, in *part) int {
 		}
 		return end
 	}
-	for at < len(src) && !strings.ContainsRune(",]} \t\r\n", rune(src[at])) {
-		at++
+	for ; at < len(src); at++ {
+		switch src[at] {
+		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			return at
+		}
 	}
 	return at
 }
