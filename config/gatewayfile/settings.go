@@ -104,7 +104,7 @@ type LLM struct {
 	// RefuseOutput refuses calls that ask for more output than their model may give. Otherwise they
 	// are changed to ask for no more.
 	RefuseOutput bool
-	// SettleSeen settles a call whose answer ends without usage at the parts of the answer that were
+	// SettleSeen settles a stream that ends without usage at the parts of the answer that were
 	// seen. Otherwise it stays charged as it was reserved.
 	SettleSeen bool
 }

@@ -22,12 +22,12 @@ const (
 // Meter reads the answer to a call while it passes, and finds what the call has used. It is not
 // safe for concurrent use.
 type Meter struct {
-	// Events is how many events with a part of the answer have come.
+	// Stream says that the answer comes in events, and Events is how many with a part of it have come.
+	Stream bool
 	Events int64
 
 	protocol Protocol
 	from     io.ReadCloser
-	events   bool // the answer is a stream of events
 	withhold bool // the event with the usage is not for the client
 	find     finder
 	found    usage
@@ -45,7 +45,7 @@ type Meter struct {
 
 // Meter returns the body of an answer for the client. events says that it is a stream of events.
 func (c *Call) Meter(from io.ReadCloser, events bool) *Meter {
-	return &Meter{protocol: c.Protocol, from: from, events: events, withhold: events && c.adds()}
+	return &Meter{protocol: c.Protocol, from: from, Stream: events, withhold: events && c.adds()}
 }
 
 // Read implements [io.Reader]. It returns what has come, without waiting for more.
@@ -79,7 +79,7 @@ func (m *Meter) end(err error) { m.ended = m.ended || errors.Is(err, io.EOF) }
 
 // note reads a piece of the answer.
 func (m *Meter) note(p []byte) {
-	if !m.events {
+	if !m.Stream {
 		m.find.feed(p)
 		m.take()
 		return
@@ -165,11 +165,11 @@ func withoutNull(event []byte) []byte {
 // take adds what was found to the usage, and reports whether that was any.
 func (m *Meter) take() bool {
 	raw, within := m.find.captured, m.find.within
-	if len(raw) == 0 && m.events || !m.events && m.find.depth > 0 {
-		m.find.reset(m.events)
+	if len(raw) == 0 && m.Stream || !m.Stream && m.find.depth > 0 {
+		m.find.reset(m.Stream)
 		return false
 	}
-	m.find.reset(m.events)
+	m.find.reset(m.Stream)
 	if len(raw) == 0 || json.Unmarshal(raw, &m.found) != nil {
 		return false
 	}
@@ -227,7 +227,7 @@ func (m *Meter) Usage() (u policy.Usage, complete bool) {
 			return policy.Usage{}, false // No call uses that.
 		}
 	}
-	return u, out != nil && m.last && (m.ended || m.events && m.protocol != Chat)
+	return u, out != nil && m.last && (m.ended || m.Stream && m.protocol != Chat)
 }
 
 // finder finds the usage in a value of JSON that comes in pieces, in memory of a fixed size.

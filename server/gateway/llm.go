@@ -215,7 +215,7 @@ func (m *metering) units(r *headgate.Reservation, status int) (units []int64, kn
 	used, complete := m.meter.Usage()
 	switch {
 	case complete:
-	case m.options.SettleSeen:
+	case m.options.SettleSeen && m.meter.Stream:
 		if used.Input == 0 {
 			used.Input = m.usage.Input
 		}

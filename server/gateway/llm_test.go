@@ -113,6 +113,7 @@ func TestLLMSettles(t *testing.T) {
 		{"no usage", "/v1/chat/completions", chatCall(false, "words=5 usage=none"), false, 200, reserved, false},
 		{"a stream without usage", "/v1/chat/completions", chatCall(true, "words=5 usage=none"), false, 200, reserved, false},
 		{"one of which the seen counts", "/v1/chat/completions", chatCall(true, "words=5 usage=none"), true, 200, 6, false},
+		{"no usage, and of no stream anything is seen", "/v1/chat/completions", chatCall(false, "words=5 usage=none"), true, 200, reserved, false},
 		{"broken off", "/v1/chat/completions", chatCall(true, "fail=5"), false, 200, reserved, false},
 		{"broken off, and the seen counts", "/v1/chat/completions", chatCall(true, "fail=5"), true, 200, 5, false},
 		{"broken off at the end", "/v1/chat/completions", chatCall(true, "fail=99"), false, 200, reserved, false},
