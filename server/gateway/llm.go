@@ -30,6 +30,7 @@ type metering struct {
 	encoded  bool             // body has the Content-Encoding that the client sent
 	meter    *llm.Meter       // nil until the provider has begun a good answer
 	rejected bool             // the provider has refused the call, or it never got it
+	wrong    string           // the field for which the call was refused, if it was one
 }
 
 // The problems of requests to a provider.
@@ -86,6 +87,9 @@ func (m *metering) read(w *writer) *body {
 	case b.failure() != nil:
 		id.refuse(bodyBroken)
 	default:
+		if mistake, ok := errors.AsType[*llm.CallError](err); ok {
+			m.wrong = mistake.Field
+		}
 		id.refuse(mistaken(err))
 	}
 	return b
@@ -232,7 +236,7 @@ func (m *metering) answer(w http.ResponseWriter, p *httplimit.Problem, c *admiss
 	h, now := w.Header(), time.Now()
 	text := p.Title + "."
 	if p.Detail != "" {
-		text = p.Detail
+		text = p.Title + ": " + p.Detail
 	}
 	if p.Status == http.StatusTooManyRequests && !c.Verdict.Allowed && len(c.Verdict.Decisions) > 0 {
 		text = llm.Denial(&c.Verdict, c.Checks, m.id.plan.policy.Set, now)
@@ -243,7 +247,7 @@ func (m *metering) answer(w http.ResponseWriter, p *httplimit.Problem, c *admiss
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(p.Status)
 	if m.id.r.Method != http.MethodHead {
-		_, _ = w.Write(m.options.API.Error(p.Status, text, "")) // The client may have gone.
+		_, _ = w.Write(m.options.API.Error(p.Status, text, m.wrong)) // The client may have gone.
 	}
 }
 

@@ -243,7 +243,7 @@ func TestLLMRefusals(t *testing.T) {
 			{"more output than the model may give", "/v1/chat/completions", `{"model":"m","max_tokens":51}`, 400, `must be at most 50 for the model \"m\"`, nil},
 			{"twice", "/v1/chat/completions", `{"model":"m","max_tokens":1,"max_tokens":2}`, 400, `twice in one object`, nil},
 			{"a text for a number", "/v1/messages", `{"model":"m","max_tokens":"1"}`, 400, `max_tokens must be a whole number`, nil},
-			{"no body", "/v1/messages", ``, 400, `The call has no body.`, nil},
+			{"no body", "/v1/messages", ``, 400, `The call cannot be counted: The call has no body.`, nil},
 			{"another path", "/v1/batches", `{}`, 404, `passes on calls to`, nil},
 			{"a path that looks like one", "/v1/chat/completions/", `{"model":"m"}`, 404, `passes on calls to`, nil},
 		} {
@@ -253,11 +253,14 @@ func TestLLMRefusals(t *testing.T) {
 				Type  string
 				Error struct {
 					Message, Type string
-					Code          *string
+					Param, Code   *string
 				}
 			}
 			if err := json.Unmarshal([]byte(got.text), &body); err != nil || !strings.Contains(got.text, tt.want) || (body.Type == "error") != (api == llm.Anthropic) || body.Error.Type == "" {
 				t.Errorf("%v: %s: %s, want %q", api, tt.what, got.text, tt.want)
+			}
+			if tt.what == "twice" && api == llm.OpenAI && (body.Error.Param == nil || *body.Error.Param != "max_tokens") {
+				t.Errorf("the field that is wrong is not named: %s", got.text)
 			}
 			if tt.status == 429 && api == llm.OpenAI && (body.Error.Code == nil || *body.Error.Code != "rate_limit_exceeded" || got.Header.Get("X-Ratelimit-Limit-Requests") != "1000000") {
 				t.Errorf("%s: %s %v", tt.what, got.text, got.Header)
@@ -293,7 +296,10 @@ func TestLLMLargeBodies(t *testing.T) {
 		{packed, []string{"Content-Encoding: gzip"}},
 		{io.LimitReader(zeros{}, gatewayfile.DefaultMaxCall+1), nil},
 	} {
-		ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", tt.body, tt.headers...).wants(t, http.StatusRequestEntityTooLarge)
+		got := ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", tt.body, tt.headers...)
+		if got.wants(t, http.StatusRequestEntityTooLarge); !strings.Contains(got.text, "The request is too large: Its body may have 33554432 bytes.") {
+			t.Errorf("the client is told %s", got.text)
+		}
 	}
 	for _, encoding := range []string{"br", "gzip"} {
 		ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(chatCall(false, "")), "Content-Encoding: "+encoding).wants(t, http.StatusBadRequest)
