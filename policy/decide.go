@@ -126,7 +126,7 @@ func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Us
 	factor, err := r.costs(d)
 	units, problem := s.units(counts, cost, u)
 	if problem != "" {
-		units, err = headgate.MaxCount, r.invalid("counts", "it counts %v, and %s", counts, problem)
+		units, err = headgate.MaxCount, r.invalid("counts", "the rule counts %v, and %s", counts, problem)
 	}
 	if factor == 0 || units == 0 {
 		return c, false, nil
