@@ -1,8 +1,11 @@
 package share
 
 import (
+	"math"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate"
 )
 
 // Loan is what a holder asks for that keeps its counter when its grant changes, such as a region
@@ -35,13 +38,13 @@ type Loan struct {
 // rate holds no less than one counter for all would. So nothing is lost between two holders, and
 // units that were lent and not used can be lent again as soon as that is known.
 func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
-	p.Tail = a.Tail.Microseconds()
+	tail := max(1, a.Tail.Microseconds())
 	others := int64(0)
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		h.settle(now, p.Tail)
+		h.settle(now)
 		if h.ID != a.ID {
-			others += h.held()
+			others += h.held(tail)
 		}
 	}
 	h := p.holder(a.ID)
@@ -51,7 +54,7 @@ func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
 	// What it says is in use takes the place of the grants that have ended.
 	h.Old = slices.DeleteFunc(h.Old, func(g Grant) bool { return g.Until <= now })
 	if a.Used > 0 {
-		h.Old = append(h.Old, Grant{Burst: a.Used, Until: now})
+		h.Old = append(h.Old, Grant{Burst: a.Used, Until: now, Tail: tail})
 	}
 	const fine = 1 << 10 // Parts of a unit, so that nothing is lost by rounding.
 	h.Demand = min(max(a.Want, 0), total) * fine
@@ -66,22 +69,22 @@ func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
 	}
 	units = max(0, min(units, total-others))
 	if units < h.Burst {
-		h.Old = append(h.Old, Grant{Burst: h.Burst, Until: h.Until})
+		h.Old = append(h.Old, h.Grant)
 	}
-	h.Grant = Grant{Burst: units, Until: now + a.Lasts.Microseconds()}
+	h.Grant = Grant{Burst: units, Until: now + a.Lasts.Microseconds(), Tail: tail}
 	p.sweep()
 	return units
 }
 
 // sweep drops holders that have and want nothing.
 func (p *Pool) sweep() {
-	p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.held() == 0 && h.Demand == 0 })
+	p.Holders = slices.DeleteFunc(p.Holders, func(h Holder) bool { return h.held(0) == 0 && h.Demand == 0 })
 }
 
 // Empty reports whether nothing is lent by now, nor in use any more.
 func (p *Pool) Empty(now int64) bool {
 	for i := range p.Holders {
-		p.Holders[i].settle(now, p.Tail)
+		p.Holders[i].settle(now)
 	}
 	p.sweep()
 	return len(p.Holders) == 0
@@ -114,21 +117,25 @@ func (p *Pool) Pass(id string, elapsed int64) {
 
 // settle turns a grant that has ended into one of before, and drops those of which nothing can be
 // in use.
-func (h *Holder) settle(now, tail int64) {
+func (h *Holder) settle(now int64) {
 	if h.Until <= now {
 		if h.Burst > 0 {
 			h.Old = append(h.Old, h.Grant)
 		}
 		h.Grant, h.Demand = Grant{}, 0
 	}
-	h.Old = slices.DeleteFunc(h.Old, func(g Grant) bool { return g.Until+tail <= now })
+	h.Old = slices.DeleteFunc(h.Old, func(g Grant) bool { return g.Until+g.Tail <= now })
 }
 
-// held is the most that the holder's counter may hold.
-func (h *Holder) held() int64 {
+// held is the most that the holder's counter may hold, in units that stay in use for tail. A grant whose
+// units stay for less, because the limit had another burst, has more of the rate.
+func (h *Holder) held(tail int64) int64 {
 	most := h.Burst
-	for _, g := range h.Old {
+	for _, g := range append(h.Old, h.Grant) {
 		most = max(most, g.Burst)
+		if g.Tail > 0 && g.Tail < tail {
+			most = max(most, int64(math.Ceil(min(float64(g.Burst)*float64(tail)/float64(g.Tail), headgate.MaxCount))))
+		}
 	}
 	return most
 }

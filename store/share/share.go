@@ -90,6 +90,8 @@ type Grant struct {
 	// Turn differs from that of the grant before. A grant with another turn is a new bucket, which
 	// begins full.
 	Turn int64 `json:"t,omitempty"`
+	// Tail is the [Loan.Tail] of a loan, in microseconds.
+	Tail int64 `json:"a,omitempty"`
 }
 
 // Holder is one holder and what it may use.
@@ -119,8 +121,6 @@ type Pool struct {
 	// Credit is how many units of burst may be granted, in millionths.
 	Credit  int64    `json:"c,omitempty"`
 	Holders []Holder `json:"h,omitempty"`
-	// Tail is the [Loan.Tail] of the last loan, in microseconds.
-	Tail int64 `json:"t,omitempty"`
 }
 
 // Read reads what [Pool.Bytes] has written. Nothing stands for a new pool.
@@ -271,7 +271,7 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 			rate, burst = 0, 0 // It waits, and is known by its demand.
 		}
 		p.Credit -= burst * micro
-		h.Grant = Grant{rate, burst, until, h.Turn + 1}
+		h.Grant = Grant{Rate: rate, Burst: burst, Until: until, Turn: h.Turn + 1}
 	}
 	return h.Grant
 }

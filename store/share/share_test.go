@@ -245,3 +245,15 @@ func TestOf(t *testing.T) {
 		t.Errorf("a penalty was divided: %+v", got)
 	}
 }
+
+// TestLendKeepsTail: what a silent holder may have in use stays in use as long as its own limit says,
+// whatever the limit of the one who asks next.
+func TestLendKeepsTail(t *testing.T) {
+	p := new(Pool)
+	p.Lend(100, Loan{ID: "a", Want: 100, Lasts: ttl, Tail: time.Hour}, start)
+	ended := start + ttl.Microseconds() + 60_000_000
+	p.Lend(100, Loan{ID: "b", Want: 1, Lasts: ttl, Tail: time.Second}, ended)
+	if got := p.Lend(100, Loan{ID: "c", Want: 100, Lasts: ttl, Tail: time.Hour}, ended); got != 0 {
+		t.Errorf("%d units were lent that are in use, want none", got)
+	}
+}

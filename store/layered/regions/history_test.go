@@ -131,6 +131,13 @@ type region struct {
 	admitted  int64
 }
 
+// cut cuts the region off from the home, or ends that.
+func (r *region) cut(is bool) {
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	r.link.cut = is
+}
+
 type passage struct {
 	at    time.Time
 	units int64
@@ -425,6 +432,29 @@ func TestHomeFailsOver(t *testing.T) {
 		}
 		if over := w.over(&limit); over > 0 {
 			t.Errorf("some second has %.0f units too many", over)
+		}
+	})
+}
+
+// TestOtherBurst: the burst of a limit is smaller in one region than in the others. A unit of it has
+// more of the rate.
+func TestOtherBurst(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.PerSecond(100)
+		w := newWorld(t, 1, limit, 0, 4*time.Second)
+		for _, p := range w.regions[0].processes {
+			p.rule = headgate.MustRule("r", limit.WithBurst(10))
+		}
+		w.regions[0].offered = 300
+		w.run(10 * time.Second)
+		w.regions[0].cut(true) // It keeps what it has.
+		w.regions[2].offered = 300
+		w.run(10 * time.Second)
+		if w.regions[2].admitted < 300 {
+			t.Errorf("%d units were used where they are asked for, want most of the limit when those of the others are free", w.regions[2].admitted)
+		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
 		}
 	})
 }
