@@ -16,6 +16,8 @@ type board struct {
 	// them, on the region's clock. Processes that began earlier with others have nothing lent.
 	Settings string `json:"s"`
 	Since    int64  `json:"t"`
+	// Came is set while the region has come from other settings, and the home has not been told.
+	Came bool `json:"c,omitempty"`
 	// Leader asks the home. Turn counts what it has published. That lasts for Left from then on, and
 	// not after Until on the region's clock.
 	Leader string           `json:"l,omitempty"`

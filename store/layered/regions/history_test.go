@@ -436,6 +436,40 @@ func TestHomeFailsOver(t *testing.T) {
 	})
 }
 
+// TestSettingsAndBack: regions get other settings one after another, and the ones before again. What
+// was lent by the others is over before anything is lent.
+func TestSettingsAndBack(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.Sliding(100, time.Second)
+		w := newWorld(t, 1, limit, 2, 4*time.Second)
+		for _, r := range w.regions {
+			r.offered = 200
+		}
+		restart := func(r *region) {
+			for i := range r.processes {
+				w.start(r, i)
+			}
+		}
+		w.run(12 * time.Second)
+		for _, lease := range []time.Duration{5 * time.Second, 4 * time.Second, 5 * time.Second} {
+			w.lease = lease
+			for i := range w.regions {
+				restart(w.regions[i])
+				w.run(3 * time.Second)
+			}
+			w.run(15 * time.Second)
+			before := len(w.all)
+			w.run(5 * time.Second)
+			if got := len(w.all) - before; got < 450 {
+				t.Errorf("with a lease of %v for all, %d of 500 units were used in five seconds", lease, got)
+			}
+		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some second has %.0f units too many", over)
+		}
+	})
+}
+
 // TestOtherBurst: the burst of a limit is smaller in one region than in the others. A unit of it has
 // more of the rate.
 func TestOtherBurst(t *testing.T) {

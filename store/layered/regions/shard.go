@@ -160,7 +160,7 @@ func (s *shard) beat(ctx context.Context) error {
 				s.look(b, d.Now, began, nil)
 				return errOlder
 			}
-			b = &board{Settings: l.settings, Since: l.since.Load(), Lent: b.Lent, Turn: b.Turn, Subjects: map[string]*subject{}}
+			b = &board{Came: b.Settings != "", Settings: l.settings, Since: l.since.Load(), Lent: b.Lent, Turn: b.Turn, Subjects: map[string]*subject{}}
 		}
 		s.look(b, d.Now, began, b.Subjects)
 		told := make(map[string]int64, len(b.Subjects)) // by others, so far
@@ -316,7 +316,7 @@ func (s *shard) lead(ctx context.Context, name string, d store.Document, b *boar
 			delete(s.leads, w.id)
 		}
 	}
-	b.Leader, b.Turn = s.layer.self, b.Turn+1
+	b.Leader, b.Turn, b.Came = s.layer.self, b.Turn+1, false
 	b.Left = until - published
 	mine := b.Subjects
 	for try := range tries {
@@ -511,6 +511,10 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 		if _, here := h.Joined[o.Region]; !here {
 			h.Joined[o.Region], h.Age = !b.Lent, 0
 		}
+		if b.Came {
+			// The others may have left this document, too, and be lent units by that of other settings.
+			h.Born, h.Joined, h.Age = rand.Text(), map[string]bool{o.Region: false}, 0
+		}
 		before := h.of(o.Region)
 		beat := h.Beats[o.Region]
 		h.Beats[o.Region] = mathrand.Int64N(1<<53-1) + 1
@@ -535,7 +539,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			}
 		}
 		h.sweep()
-		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
+		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && !b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
 			return nil // Nothing new: writes of regions that are near would be in the way of others.
 		}
 		h.settled(o.Region)
