@@ -143,6 +143,14 @@ type passage struct {
 	units int64
 }
 
+// held is a reservation that is still to be settled, for the passage with that number.
+type held struct {
+	process  *process
+	made     headgate.Reservation
+	passage  int
+	settleAt time.Time
+}
+
 // world is three regions and their home, and the oracle of all that they admit.
 type world struct {
 	t       *testing.T
@@ -155,10 +163,14 @@ type world struct {
 	floor   int
 	cost    int64
 	lease   time.Duration
+	more    []headgate.Limit // of the same rule
+	reserve int              // reservations in 100 requests
+	settle  time.Duration    // the longest time after which they are settled
+	open    []held
 }
 
-func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease time.Duration) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 7)), home: &far{kept: map[string][]byte{}}, limit: limit, floor: floor, cost: 1, lease: lease}
+func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease time.Duration, more ...headgate.Limit) *world {
+	w := &world{t: t, more: more, rng: rand.New(rand.NewPCG(seed, 7)), home: &far{kept: map[string][]byte{}}, limit: limit, floor: floor, cost: 1, lease: lease, settle: 8 * time.Second}
 	w.names = []string{"eu", "us", "ap"}
 	for i, name := range w.names {
 		r := &region{name: name}
@@ -179,8 +191,13 @@ func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease 
 	return w
 }
 
+// rule is a rule with the limit, and the others that are not changed.
+func (w *world) rule(l headgate.Limit) *headgate.Rule {
+	return headgate.MustRule("r", append([]headgate.Limit{l}, w.more...)...)
+}
+
 func (w *world) start(r *region, i int) {
-	rule := headgate.MustRule("r", w.limit)
+	rule := w.rule(w.limit)
 	if old := r.processes[i]; old != nil {
 		_ = old.layer.Close(context.Background())
 		rule = old.rule
@@ -205,17 +222,43 @@ func (w *world) run(d time.Duration) {
 			for r.due += r.offered * step.Seconds(); r.due >= 1; r.due-- {
 				p := r.processes[w.rng.IntN(2)]
 				c := headgate.Check{Rule: p.rule, Key: "k", Cost: w.cost, Hints: headgate.Hints{Scope: headgate.Global}}
+				if w.rng.IntN(100) < w.reserve {
+					w.take(r, p, c)
+					continue
+				}
 				out, err := p.layer.Store().Take(context.Background(), headgate.OpTake, []headgate.Check{c}, nil)
 				if err != nil && !errors.Is(err, headgate.ErrUnavailable) {
 					w.t.Fatal(err)
 				}
 				r.asked++
-				if err == nil && out[0].Allowed {
+				if err == nil && headgate.NewVerdict(out).Allowed {
 					r.admitted++
 					w.all = append(w.all, passage{time.Now(), w.cost})
 				}
 			}
 		}
+	}
+}
+
+// take reserves units, and settles what was reserved before for none, for less or for the same.
+func (w *world) take(r *region, p *process, c headgate.Check) {
+	w.t.Helper()
+	if len(w.open) > 0 && !w.open[0].settleAt.After(time.Now()) {
+		o := w.open[0]
+		w.open = w.open[1:]
+		ledger, _ := o.process.layer.Store().(headgate.Ledger)
+		units := w.rng.Int64N(w.cost + 1)
+		if _, err := ledger.Settle(context.Background(), o.made, []int64{units}, nil); err == nil {
+			w.all[o.passage].units = units
+		}
+	}
+	ledger, _ := p.layer.Store().(headgate.Ledger)
+	made, out, err := ledger.Reserve(context.Background(), headgate.Terms{}, []headgate.Check{c}, nil)
+	r.asked++
+	if err == nil && headgate.NewVerdict(out).Allowed {
+		r.admitted++
+		w.open = append(w.open, held{p, made, len(w.all), time.Now().Add(time.Duration(w.rng.Int64N(int64(w.settle))))})
+		w.all = append(w.all, passage{time.Now(), w.cost})
 	}
 }
 
@@ -233,6 +276,15 @@ func (w *world) over(l *headgate.Limit) float64 {
 			}
 			level += float64(p.units)
 			worst = max(worst, level-float64(l.Capacity())-1e-6)
+		case headgate.SlidingCounter:
+			since := p.at.Sub(p.at.Truncate(period))
+			if i > 0 && w.all[i-1].at.Truncate(period) != p.at.Truncate(period) {
+				level, sum = float64(sum-p.units), p.units
+				if p.at.Truncate(period).Sub(w.all[i-1].at.Truncate(period)) > period {
+					level = 0
+				}
+			}
+			worst = max(worst, level*(1-since.Seconds()/period.Seconds())+float64(sum-l.Count)-1e-6)
 		case headgate.FixedWindow:
 			for w.all[first].at.Truncate(period) != p.at.Truncate(period) {
 				sum -= w.all[first].units
@@ -272,7 +324,7 @@ func TestNeverTooMuch(t *testing.T) {
 	limits := []headgate.Limit{
 		headgate.PerSecond(100), headgate.PerSecond(50).WithBurst(200), headgate.Per(30, 10*time.Second).WithBurst(5), headgate.Per(60, 2*time.Minute),
 		headgate.Sliding(100, time.Second), headgate.Sliding(40, 30*time.Second), headgate.Sliding(5, time.Hour),
-		window(headgate.FixedWindow, 60, 20*time.Second), window(headgate.FixedWindow, 5, 24*time.Hour),
+		window(headgate.FixedWindow, 60, 20*time.Second), window(headgate.FixedWindow, 5, 24*time.Hour), window(headgate.SlidingCounter, 100, 10*time.Second),
 	}
 	for seed := range uint64(race.Fewer(24)) {
 		limit := limits[seed%uint64(len(limits))]
@@ -283,8 +335,14 @@ func TestNeverTooMuch(t *testing.T) {
 }
 
 func anything(t *testing.T, seed uint64, limit headgate.Limit) {
-	w := newWorld(t, seed, limit, []int{0, 2, 10, 33}[seed/8%4], 4*time.Second)
+	var more []headgate.Limit
+	if seed%2 == 1 {
+		more = append(more, headgate.Per(4*limit.Count, 5*limit.Period).WithBurst(limit.Capacity()))
+	}
+	w := newWorld(t, seed, limit, []int{0, 2, 10, 33}[seed/8%4], 4*time.Second, more...)
 	w.cost = 1 + int64(seed/3%2)*(limit.Capacity()/40)
+	w.reserve = 30 * int(seed/5%2)
+	w.reserve = 30
 	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
 	for range 60 {
 		r := w.regions[w.rng.IntN(3)]
@@ -311,14 +369,14 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 			w.home.clock += time.Duration(w.rng.IntN(7200)-3600) * time.Second
 			w.home.mu.Unlock()
 		case 7:
-			if limit.Algorithm != headgate.FixedWindow { // Whose windows are the clock's.
+			if limit.Algorithm != headgate.FixedWindow && limit.Algorithm != headgate.SlidingCounter { // Whose windows are the clock's.
 				r.clock -= time.Duration(w.rng.IntN(5000)) * time.Millisecond
 			}
 		case 8:
 			changed := limit
 			changed.Count = max(1, limit.Count*int64(1+w.rng.IntN(4))/4)
 			for _, p := range r.processes {
-				p.rule = headgate.MustRule("r", changed)
+				p.rule = w.rule(changed)
 			}
 		}
 		for _, r := range w.regions {
@@ -326,8 +384,10 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 		}
 		w.run(time.Duration(500+w.rng.IntN(6000)) * time.Millisecond)
 	}
-	if over := w.over(&limit); over > 0 {
-		t.Errorf("some window has %.3f units more than %v, of %d admitted in all", over, &limit, len(w.all))
+	for _, limit := range append(more, limit) {
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some window has %.3f units more than %v, of %d admitted in all", over, &limit, len(w.all))
+		}
 	}
 }
 
@@ -487,6 +547,31 @@ func TestOtherBurst(t *testing.T) {
 		if w.regions[2].admitted < 300 {
 			t.Errorf("%d units were used where they are asked for, want most of the limit when those of the others are free", w.regions[2].admitted)
 		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
+		}
+	})
+}
+
+// TestLateSettlement: what was reserved with a large share is settled with a small one. What its bucket
+// has refilled since then is not given back again.
+func TestLateSettlement(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.PerSecond(100)
+		w := newWorld(t, 1, limit, 2, 4*time.Second)
+		w.reserve, w.cost, w.settle = 100, 2, time.Hour
+		w.regions[0].offered = 100
+		w.run(10 * time.Second)
+		w.reserve = 0
+		w.regions[0].offered, w.regions[2].offered = 0, 100
+		w.run(10 * time.Second)
+		for i := range w.open {
+			w.open[i].settleAt = time.Time{}
+		}
+		w.open = w.open[len(w.open)-100:]
+		w.reserve = 100
+		w.regions[0].offered = 100
+		w.run(2 * time.Second)
 		if over := w.over(&limit); over > 0 {
 			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
 		}
