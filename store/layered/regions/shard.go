@@ -525,11 +525,14 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 				lim := &limits[i]
 				pool := poolOf(w.id, lim)
 				units := h.ask(o, pool, o.lendable(lim), share.Loan{ID: o.Region, Want: w.demand[i], Used: w.used[i], Lasts: o.counted(), Tail: full(lim)})
-				if known, _ := first.lent(pool, o.Region); first.Born == h.Born {
-					units = min(units, known)
-				} else {
-					units = 0
+				known, _ := first.lent(pool, o.Region)
+				if s.wrote != first.Beats[o.Region] { // Another process of this region wrote it, maybe just now.
+					known = min(known, w.before[lim.Slot()])
 				}
+				if first.Born != h.Born {
+					known = 0
+				}
+				units = min(units, known)
 				delete(w.lent, lim.Slot())
 				if units > 0 {
 					w.lent[lim.Slot()] = units
