@@ -39,6 +39,8 @@ type subject struct {
 	Asked int64 `json:"a,omitempty"`
 	// Lent are units by slots.
 	Lent map[uint64]int64 `json:"n,omitempty"`
+	// Full is how long each of those stays in use, by the limit for which they were lent.
+	Full map[uint64]time.Duration `json:"f,omitempty"`
 }
 
 // text is a limit as it is written in rules.
@@ -76,6 +78,21 @@ func (s *subject) rule() (*headgate.Rule, error) {
 		return nil, err
 	}
 	return r.WithTag(s.Tag)
+}
+
+// units are the units of a rule's limits that are lent. Where the rule is another version, whose units
+// have more of the rate, there are fewer.
+func (s *subject) units(of *headgate.Rule) map[uint64]int64 {
+	units := make(map[uint64]int64, len(s.Lent))
+	for i := range of.Limits() {
+		l := &of.Limits()[i]
+		n := s.Lent[l.Slot()]
+		if long, mine := s.Full[l.Slot()], full(l); mine < long {
+			n = int64(float64(n) * float64(mine) / float64(long))
+		}
+		units[l.Slot()] = n
+	}
+	return units
 }
 
 func readBoard(d *store.Document) (*board, error) {

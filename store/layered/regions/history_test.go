@@ -578,6 +578,22 @@ func TestLateSettlement(t *testing.T) {
 	})
 }
 
+// TestTwoBursts: one process of each region has a limit of another burst than the other one.
+func TestTwoBursts(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.PerSecond(100)
+		w := newWorld(t, 1, limit, 0, 4*time.Second)
+		for _, r := range w.regions {
+			r.processes[1].rule = headgate.MustRule("r", limit.WithBurst(10))
+			r.offered = 300
+		}
+		w.run(60 * time.Second)
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
+		}
+	})
+}
+
 // TestSlowBucket: a bucket that takes longer to fill than a lease is moved to and fro. Its counters
 // drain as fast as its units were lent, and no faster.
 func TestSlowBucket(t *testing.T) {

@@ -30,7 +30,7 @@ type shard struct {
 
 	mu     sync.Mutex // guards keys, and lent and until, which requests read
 	keys   map[layer.Counter]*key
-	lent   map[string]map[uint64]int64 // by subject
+	lent   map[string]*subject
 	until  time.Duration
 	active bool // whether something is lent, or asked for, by any process
 
@@ -80,7 +80,7 @@ func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
 	loc := s.layer.floors.Of(of)
 	switch {
 	case lent != nil && now < until:
-		loc = s.layer.options.localRule(of, lent)
+		loc = s.layer.options.localRule(of, lent.units(of))
 		loc.until = until
 	case lent != nil:
 		s.layer.counts.floors.Add(1)
@@ -254,10 +254,10 @@ func (s *shard) look(b *board, now headgate.Instant, began time.Duration, subjec
 
 // publish has requests use what is lent. The lock is held.
 func (s *shard) publish(subjects map[string]*subject, until time.Duration) {
-	s.lent, s.until = map[string]map[uint64]int64{}, until
+	s.lent, s.until = map[string]*subject{}, until
 	for id, x := range subjects {
 		if len(x.Lent) > 0 {
-			s.lent[id] = x.Lent
+			s.lent[id] = &subject{Lent: x.Lent, Full: x.Full}
 		}
 	}
 	for _, k := range s.keys {
@@ -576,7 +576,12 @@ func (s *shard) change(ctx context.Context, b *board, wants []*want) error {
 				break
 			}
 		}
-		w.subject.Lent = w.lent
+		w.subject.Lent, w.subject.Full = w.lent, make(map[uint64]time.Duration, len(w.lent))
+		for i := range limits {
+			if l := &limits[i]; w.lent[l.Slot()] > 0 {
+				w.subject.Full[l.Slot()] = full(l)
+			}
+		}
 		b.Lent = b.Lent || len(w.lent) > 0
 	}
 	return nil
