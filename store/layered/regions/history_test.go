@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ type far struct {
 	kept  map[string][]byte
 	old   []map[string][]byte // what was kept in the last seconds, the newest last
 	clock time.Duration       // what its clock is wrong by
-	calls int
+	calls atomic.Int64
 }
 
 // link is the line of a region to the home.
@@ -40,29 +41,30 @@ type link struct {
 
 var errCut = fmt.Errorf("%w: cut off", headgate.ErrUnavailable)
 
-// cross lets a call cross the line, and reports whether it arrives, and its answer.
-func (l *link) cross(ctx context.Context) (there, back bool) {
+// cross lets a call cross the line, and reports whether it arrives, and its answer, which takes as
+// long.
+func (l *link) cross(ctx context.Context) (there, back bool, way time.Duration) {
 	l.mu.Lock()
-	delay, lost, cut := l.delay, l.rng.Float64(), l.cut
+	way, loss, lost, cut := l.delay/2, l.loss, l.rng.Float64(), l.cut
 	l.mu.Unlock()
 	if cut {
 		time.Sleep(300 * time.Millisecond)
-		return false, false
+		return false, false, way
 	}
 	select {
-	case <-time.After(delay / 2):
+	case <-time.After(way):
 	case <-ctx.Done():
 	}
-	return lost >= l.loss/2, lost >= l.loss
+	return lost >= loss/2, lost >= loss, way
 }
 
 func (l *link) ReadDocument(ctx context.Context, key string) (store.Document, error) {
-	_, back := l.cross(ctx)
+	_, back, way := l.cross(ctx)
 	l.home.mu.Lock()
-	l.home.calls++
+	l.home.calls.Add(1)
 	d, err := store.ParseDocument(key, l.home.kept[key], headgate.Instant(time.Now().Add(l.home.clock).UnixMicro()))
 	l.home.mu.Unlock()
-	time.Sleep(l.delay / 2)
+	time.Sleep(way)
 	if !back || ctx.Err() != nil {
 		return d, errCut
 	}
@@ -73,17 +75,17 @@ func (l *link) WriteDocument(ctx context.Context, read store.Document, value []b
 	if err := store.ValidateDocument(&read, value, ttl); err != nil {
 		return false, err
 	}
-	there, back := l.cross(ctx)
+	there, back, way := l.cross(ctx)
 	wrote := false
 	if there {
 		l.home.mu.Lock()
-		l.home.calls++
+		l.home.calls.Add(1)
 		if now, _ := store.ParseDocument(read.Key, l.home.kept[read.Key], 0); now.Version == read.Version {
 			l.home.kept[read.Key], wrote = store.NewDocument(value), true
 		}
 		l.home.mu.Unlock()
 	}
-	time.Sleep(l.delay / 2)
+	time.Sleep(way)
 	if !back || ctx.Err() != nil {
 		return false, errCut
 	}
@@ -109,11 +111,11 @@ type process struct {
 // board is a region's store, the documents of which may refuse to be written.
 type board struct {
 	*memory.Store
-	full bool
+	full atomic.Bool
 }
 
 func (b *board) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
-	if b.full {
+	if b.full.Load() {
 		return false, errCut
 	}
 	return b.Store.WriteDocument(ctx, read, value, ttl)
@@ -122,7 +124,7 @@ func (b *board) WriteDocument(ctx context.Context, read store.Document, value []
 type region struct {
 	name      string
 	store     *board
-	clock     time.Duration // what its clock is wrong by
+	clock     atomic.Int64 // what its clock is wrong by
 	link      *link
 	processes [2]*process
 	offered   float64 // requests a second
@@ -174,7 +176,7 @@ func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease 
 	w.names = []string{"eu", "us", "ap"}
 	for i, name := range w.names {
 		r := &region{name: name}
-		r.store = &board{Store: memory.New(memory.Clock(func() int64 { return time.Now().Add(r.clock).UnixMicro() }))}
+		r.store = &board{Store: memory.New(memory.Clock(func() int64 { return time.Now().Add(time.Duration(r.clock.Load())).UnixMicro() }))}
 		r.link = &link{home: w.home, rng: rand.New(rand.NewPCG(seed, uint64(i))), delay: []time.Duration{2, 80, 150}[i] * time.Millisecond}
 		w.regions = append(w.regions, r)
 		for j := range r.processes {
@@ -346,7 +348,7 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
 	for range 60 {
 		r := w.regions[w.rng.IntN(3)]
-		r.store.full = w.rng.IntN(8) == 0
+		r.store.full.Store(w.rng.IntN(8) == 0)
 		switch w.rng.IntN(12) {
 		case 0, 1:
 			r.link.mu.Lock()
@@ -370,7 +372,7 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 			w.home.mu.Unlock()
 		case 7:
 			if limit.Algorithm != headgate.FixedWindow && limit.Algorithm != headgate.SlidingCounter { // Whose windows are the clock's.
-				r.clock -= time.Duration(w.rng.IntN(5000)) * time.Millisecond
+				r.clock.Add(-int64(time.Duration(w.rng.IntN(5000)) * time.Millisecond))
 			}
 		case 8:
 			changed := limit
@@ -429,7 +431,7 @@ func homeLosesAll(t *testing.T) {
 	// The first region comes first to the new home, and does not learn that nothing is lent to it.
 	cut(1, true)
 	cut(2, true)
-	w.regions[0].store.full = true
+	w.regions[0].store.full.Store(true)
 	w.home.lose()
 	for range 1000 {
 		w.home.mu.Lock()
@@ -627,7 +629,7 @@ func TestFollowsDemand(t *testing.T) {
 						w.regions[i].offered = rate * part
 					}
 					w.run(2 * w.lease)
-					before := w.home.calls
+					before := w.home.calls.Load()
 					least := 0.95
 					if load == 1 {
 						least = 0.92 // Not all of a demand that is the limit is where the units are.
@@ -635,7 +637,7 @@ func TestFollowsDemand(t *testing.T) {
 					if got := w.used(30 * time.Second); got < least {
 						t.Errorf("%.3f of the limit was used, want %.2f at least", got, least)
 					} else {
-						t.Logf("%.3f of the limit was used, %.1f calls a second", got, float64(w.home.calls-before)/30)
+						t.Logf("%.3f of the limit was used, %.1f calls a second", got, float64(w.home.calls.Load()-before)/30)
 					}
 					w.regions[0].offered, w.regions[2].offered = w.regions[2].offered, w.regions[0].offered
 					for s := 1; ; s++ {
