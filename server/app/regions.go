@@ -26,10 +26,10 @@ func (s *Settings) regionMistakes() (mistakes []string) {
 	if s.Store == memoryStore {
 		bad("--region: the store of a region is shared by its servers; give it a --store across a network")
 	}
-	switch {
-	case s.RegionHome == "":
+	switch s.RegionHome {
+	case "":
 		bad("--region-home: it is missing; give the store in which the regions share limits")
-	case s.RegionHome == memoryStore:
+	case memoryStore:
 		bad("--region-home: the memory of one server is no home; give a store across a network")
 	default:
 		for _, p := range checkStore(s.RegionHome) {
