@@ -149,7 +149,7 @@ func TestReplayJSON(t *testing.T) {
 // TestAdvise: what is advised passes lint, and a replay of it shows what it promised.
 func TestAdvise(t *testing.T) {
 	t.Parallel()
-	code, advice, stderr := command(t, "advise", "--capacity", "200", "--cheap", "20ms", "--operation", "GET /report=400ms", replayLog)
+	code, advice, stderr := command(t, "advise", "--quiet", "--capacity", "200", "--cheap", "20ms", "--operation", "GET /report=400ms", replayLog)
 	if code != CodeOK || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}

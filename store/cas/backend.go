@@ -60,6 +60,8 @@ type LedgerBackend interface {
 	// Clock reads the database's clock.
 	Clock(ctx context.Context) (int64, error)
 	// Forget removes some of the values whose keys begin with prefix, which have expired
-	// by now and have no Due. It is called about once a second and must return soon.
+	// by now and have no Due. If now is 0, the database decides by its own clock, which it
+	// reads for each value: the clock may be set back meanwhile. Forget is called about once
+	// a second and must return soon.
 	Forget(ctx context.Context, prefix string, now int64) error
 }

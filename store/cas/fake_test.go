@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/store/cas"
@@ -18,7 +19,10 @@ type fake struct {
 	before func(keys []string)
 	// beginning is called before a begin, without the lock, if it is not nil.
 	beginning func()
-	broken    error // every call returns it
+	// sought is called before due keys are looked for, without the lock, if it is not nil.
+	sought func()
+	ahead  atomic.Int64 // of its clock to the machine's, in µs
+	broken error        // every call returns it
 
 	mu      sync.Mutex // guards what follows
 	values  map[string]versioned
@@ -42,6 +46,8 @@ type fakeAttempt struct {
 	ended bool
 }
 
+func (f *fake) now() int64 { return time.Now().UnixMicro() + f.ahead.Load() }
+
 func (f *fake) MaxKeys() int  { return f.keys }
 func (f *fake) MaxValue() int { return f.bytes }
 
@@ -55,7 +61,7 @@ func (f *fake) Begin(ctx context.Context, keys []string) (cas.Attempt, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun++
-	a := &fakeAttempt{f: f, keys: keys, now: time.Now().UnixMicro()}
+	a := &fakeAttempt{f: f, keys: keys, now: f.now()}
 	for _, k := range keys {
 		a.seen = append(a.seen, f.values[k])
 	}
@@ -100,6 +106,9 @@ func (a *fakeAttempt) Commit(_ context.Context, changes []cas.Change) (bool, err
 }
 
 func (f *fake) Due(_ context.Context, prefix string, now int64, limit int) ([]string, error) {
+	if f.sought != nil {
+		f.sought()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var keys []string
@@ -112,11 +121,14 @@ func (f *fake) Due(_ context.Context, prefix string, now int64, limit int) ([]st
 	return keys[:min(limit, len(keys))], f.broken
 }
 
-func (f *fake) Clock(context.Context) (int64, error) { return time.Now().UnixMicro(), f.broken }
+func (f *fake) Clock(context.Context) (int64, error) { return f.now(), f.broken }
 
 func (f *fake) Forget(_ context.Context, prefix string, now int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if now == 0 {
+		now = f.now()
+	}
 	for k, v := range f.values {
 		if strings.HasPrefix(k, prefix) && v.expires <= now && v.due == 0 {
 			delete(f.values, k)

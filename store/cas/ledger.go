@@ -314,6 +314,11 @@ func (l *Ledger) Sweep(ctx context.Context) error {
 			break
 		}
 	}
+	// The database reads its clock anew: if that was set back since, values that were written
+	// meanwhile must stay. A clock given to the store is not the database's.
+	if l.settings.clock == nil {
+		now = 0
+	}
 	// If reservations cannot be given back, the other values must not pile up as well.
 	if err := l.backend.Forget(ctx, l.settings.prefix, now); err != nil && failure == nil {
 		failure = unavailable(err)

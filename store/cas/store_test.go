@@ -205,6 +205,37 @@ func TestForgetsRegardless(t *testing.T) {
 	}
 }
 
+// TestSetBackWhileSweeping: a sweep has read the clock, the clock is set back by more than the window,
+// and a log follows it. Its units are in use and must not be forgotten.
+func TestSetBackWhileSweeping(t *testing.T) {
+	t.Parallel()
+	f := newFake(manyKeys)
+	l := newLedger(t, f)
+	check := []headgate.Check{{Rule: headgate.MustRule("r", headgate.Sliding(1, time.Hour)), Key: "k"}}
+	allowed := func() bool {
+		out, err := l.Take(t.Context(), headgate.OpTake, check, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return err == nil && out[0].Allowed
+	}
+	if !allowed() {
+		t.Fatal("the first request is denied")
+	}
+	f.sought = func() {
+		f.ahead.Store(-(24 * time.Hour).Microseconds())
+		if allowed() {
+			t.Error("a clock that is set back frees a unit")
+		}
+	}
+	if err := l.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if allowed() {
+		t.Error("the sweep has forgotten a unit in use")
+	}
+}
+
 // TestOvertaken: a counter that others change again and again is an error by the
 // deadline, and was not charged.
 func TestOvertaken(t *testing.T) {

@@ -141,6 +141,7 @@ const (
 func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 	table := quoted(set.table)
 	clock := "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+	at := "coalesce(nullif($3::bigint, 0), " + clock + ")"
 	// A transaction whose process is gone must not keep its locks, but one whose process is
 	// only late must not lose its connection. The server's durations have 32 bits.
 	idle := max(2*min(set.timeout, math.MaxInt32/2*time.Millisecond), shortestIdle).Milliseconds()
@@ -167,8 +168,8 @@ func newBackend(pool *pgxpool.Pool, set *settings) *backend {
 		// Rows that somebody is writing are left alone: waiting for rows in another order
 		// than for locks could end in a deadlock.
 		forget: "WITH part AS MATERIALIZED (SELECT k, expires, due FROM " + table + " WHERE k > $1 AND ($4::bytea IS NULL OR k < $4) ORDER BY k LIMIT $2)," +
-			" dead AS MATERIALIZED (SELECT t.k FROM " + table + " AS t JOIN part USING (k) WHERE part.expires <= $3 AND part.due IS NULL" +
-			" AND t.expires <= $3 AND t.due IS NULL FOR UPDATE OF t SKIP LOCKED)," +
+			" dead AS MATERIALIZED (SELECT t.k FROM " + table + " AS t JOIN part USING (k) WHERE part.expires <= " + at + " AND part.due IS NULL" +
+			" AND t.expires <= " + at + " AND t.due IS NULL FOR UPDATE OF t SKIP LOCKED)," +
 			" gone AS (DELETE FROM " + table + " WHERE k IN (SELECT k FROM dead) RETURNING 1)" +
 			" SELECT (SELECT count(*) FROM part), (SELECT count(*) FROM gone), (SELECT k FROM part ORDER BY k DESC LIMIT 1)",
 	}
