@@ -47,7 +47,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 
 class Answers:
-    """Answers the first request with what a case has, and others well."""
+    """Answers the request of a user with what a case has, and others well."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         self.case = case
@@ -77,7 +77,7 @@ class Answers:
                     continue
                 self.requests.append(text)
                 text = b""
-                if len(self.requests) > 1:
+                if b"user" not in body:
                     connection.sendall(GOOD)
                     continue
                 for part in self.case["answer"]:

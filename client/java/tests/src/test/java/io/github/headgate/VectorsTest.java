@@ -38,7 +38,7 @@ class VectorsTest {
         assertEquals(Set.of("about", "token", "answers", "calls", "requests", "addresses", "api_keys", "hosts"), Service.VECTORS.keySet());
     }
 
-    /** Answers the first request with what a case has, and others well. */
+    /** Answers the request of a user with what a case has, and others well. */
     private static final class Answers implements AutoCloseable {
         final ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
         final ConcurrentLinkedQueue<String> requests = new ConcurrentLinkedQueue<>();
@@ -81,15 +81,15 @@ class VectorsTest {
                     }
                     requests.add(text.toString(StandardCharsets.UTF_8));
                     text.reset();
-                    answer(connection);
+                    answer(connection, request.contains("\"user\""));
                 }
             } catch (IOException closed) {
                 // The client has closed it.
             }
         }
 
-        private void answer(Socket connection) throws IOException {
-            if (requests.size() > 1) {
+        private void answer(Socket connection, boolean ofUser) throws IOException {
+            if (!ofUser) {
                 connection.getOutputStream().write(GOOD.getBytes(StandardCharsets.UTF_8));
                 return;
             }
