@@ -18,11 +18,18 @@ import java.util.function.Function;
 public final class AsyncClient {
     final Calls calls;
     final Set<Permit> permits = ConcurrentHashMap.newKeySet();
+    private final Post post;
     private final OnFailure onFailure;
     private final CallListener listener;
 
-    AsyncClient(Calls calls, OnFailure onFailure, CallListener listener) {
+    /** How a call is made, apart from those about permits. */
+    interface Post {
+        CompletableFuture<Calls.Answer> call(String path, Map<String, Object> body, boolean repeat);
+    }
+
+    AsyncClient(Calls calls, Post post, OnFailure onFailure, CallListener listener) {
         this.calls = calls;
+        this.post = post;
         this.onFailure = onFailure;
         this.listener = listener;
     }
@@ -35,7 +42,7 @@ public final class AsyncClient {
      */
     public CompletableFuture<Verdict> check(Request request) {
         String path = "/v1/check?status=true&at=true" + (request.hasOutcome() ? "&outcome=true" : "");
-        return decide("check", calls.post(path, request.body(), request.hasId()));
+        return decide("check", post.call(path, request.body(), request.hasId()));
     }
 
     /**
@@ -45,7 +52,7 @@ public final class AsyncClient {
      * @return the verdict
      */
     public CompletableFuture<Verdict> peek(Request request) {
-        return decide("peek", calls.post("/v1/peek?status=true", request.body(), true));
+        return decide("peek", post.call("/v1/peek?status=true", request.body(), true));
     }
 
     /**
@@ -60,7 +67,7 @@ public final class AsyncClient {
         if (charged.at() != 0) {
             body.put("at", charged.at());
         }
-        return tell("refund", calls.post("/v1/refund", body, false), this::verdict);
+        return tell("refund", post.call("/v1/refund", body, false), this::verdict);
     }
 
     /**
@@ -70,7 +77,7 @@ public final class AsyncClient {
      * @return the rules whose counters were forgotten
      */
     public CompletableFuture<List<String>> reset(Request request) {
-        return tell("reset", calls.post("/v1/reset", request.body(), true), answer ->
+        return tell("reset", post.call("/v1/reset", request.body(), true), answer ->
                 ((List<?>) answer.body().get("reset")).stream().map(String.class::cast).toList());
     }
 
@@ -81,7 +88,7 @@ public final class AsyncClient {
      * @return the answer of the service
      */
     public CompletableFuture<Map<String, Object>> explain(Request request) {
-        return tell("explain", calls.post("/v1/explain", request.body(), true), Calls.Answer::body);
+        return tell("explain", post.call("/v1/explain", request.body(), true), Calls.Answer::body);
     }
 
     /**
@@ -91,7 +98,7 @@ public final class AsyncClient {
      * @return the reservation, or the answer that there is none
      */
     public CompletableFuture<Reservation> tryReserve(Request request) {
-        var call = decide("reserve", calls.post("/v1/reserve?status=true&at=true", request.body(), request.hasId()));
+        var call = decide("reserve", post.call("/v1/reserve?status=true&at=true", request.body(), request.hasId()));
         return Calls.then(call, from -> from.thenApply(verdict -> new Reservation(this, verdict)));
     }
 
@@ -118,7 +125,7 @@ public final class AsyncClient {
     }
 
     private CompletableFuture<Verdict> settle(Map<String, Object> body) {
-        return tell("settle", calls.post("/v1/settle", body, true), this::verdict);
+        return tell("settle", post.call("/v1/settle", body, true), this::verdict);
     }
 
     /**
@@ -128,7 +135,7 @@ public final class AsyncClient {
      * @return the state of the limits
      */
     public CompletableFuture<Verdict> cancel(String reservation) {
-        return tell("cancel", calls.post("/v1/cancel", Times.ordered("reservation", reservation), true), this::verdict);
+        return tell("cancel", post.call("/v1/cancel", Times.ordered("reservation", reservation), true), this::verdict);
     }
 
     /**

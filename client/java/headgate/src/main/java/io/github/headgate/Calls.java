@@ -1,32 +1,29 @@
 package io.github.headgate;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.net.URI;
-import java.net.http.HttpClient;
-import java.net.http.HttpRequest;
-import java.net.http.HttpResponse;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ConcurrentLinkedDeque;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Flow;
-import java.util.concurrent.Future;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import javax.net.ssl.SSLContext;
@@ -46,15 +43,22 @@ final class Calls implements AutoCloseable {
 
     /** How many calls are under way at a time, and so how many connections there are. Held ones do not count. */
     private static final int MOST = 64;
-    /** How many bytes of an answer are read. Those of the service are far smaller. */
-    private static final int MAX_BODY = 4 << 20;
+    /**
+     * How long a connection is kept without a call: less than what services and proxies keep it for, so that it is not
+     * closed just when a call is sent.
+     */
+    private static final Duration KEEP = Duration.ofSeconds(4);
 
     final String url;
     final Duration timeout;
     final ExecutorService threads;
-    private final HttpClient http;
-    private final String base;
+    private final URI base;
+    private final String path;
+    private final String head;
+    private final SSLContext tls;
     private final Slots slots;
+    private final ConcurrentLinkedDeque<Connection> idle = new ConcurrentLinkedDeque<>(); // the last one used first
+    private final AtomicBoolean watched = new AtomicBoolean(); // whether a timer looks for idle ones that are too old
     private double spare = FLOOR; // retries; races between threads do not matter
 
     Calls(String url, Duration timeout, SSLContext tls) {
@@ -64,6 +68,9 @@ final class Calls implements AutoCloseable {
         this.url = url;
         this.timeout = timeout;
         this.base = base(url);
+        this.path = base.getRawPath().replaceFirst("/+$", "");
+        this.head = " HTTP/1.1\r\nHost: " + base.getRawAuthority() + "\r\nContent-Type: application/json\r\nContent-Length: ";
+        this.tls = tls;
         var number = new AtomicInteger();
         this.threads = new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), task -> {
             var thread = new Thread(task, "headgate-" + number.incrementAndGet());
@@ -71,11 +78,9 @@ final class Calls implements AutoCloseable {
             return thread;
         }, (task, closed) -> task.run()); // What is under way when the client is closed still ends.
         this.slots = new Slots(threads);
-        var builder = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).executor(threads);
-        this.http = (tls == null ? builder : builder.sslContext(tls)).build();
     }
 
-    private static String base(String url) {
+    private static URI base(String url) {
         URI uri;
         try {
             uri = URI.create(url);
@@ -90,45 +95,90 @@ final class Calls implements AutoCloseable {
             throw new IllegalArgumentException(
                     "headgate: url has a user, a password, a query or a fragment, must have none of them");
         }
-        return url.replaceFirst("/+$", "");
+        return uri;
     }
 
-    /** Waits for what is under way, at the latest until its deadline, where the JDK can tell (from 21 on). */
+    /** Waits for what is under way, at the latest for the time of a call. */
     @Override
     public void close() {
-        if (http instanceof AutoCloseable closeable) {
-            try {
-                closeable.close();
-            } catch (Exception err) {
-                throw new IllegalStateException(err);
-            }
-        }
         threads.shutdown();
+        try {
+            threads.awaitTermination(timeout.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException err) {
+            Thread.currentThread().interrupt();
+        }
+        forget(Duration.ZERO);
+    }
+
+    /** A connection that is open and has no call, or null. */
+    private Connection connected() {
+        for (Connection kept = idle.pollFirst(); kept != null; kept = idle.pollFirst()) {
+            if (kept.fresh(KEEP.toNanos())) {
+                return kept;
+            }
+            kept.close();
+        }
+        return null;
+    }
+
+    /** Keeps a connection for the next call. */
+    private void keep(Connection connection) {
+        idle.addFirst(connection);
+        if (threads.isShutdown()) {
+            forget(Duration.ZERO);
+        } else if (!watched.getAndSet(true)) {
+            watch();
+        }
+    }
+
+    private void watch() {
+        sleep(KEEP).thenRun(() -> {
+            forget(KEEP);
+            watched.set(false);
+            if (!idle.isEmpty() && !watched.getAndSet(true)) {
+                watch();
+            }
+        });
+    }
+
+    /** Closes the connections that have had no call for so long. */
+    private void forget(Duration without) {
+        for (Connection oldest = idle.pollLast(); oldest != null; oldest = idle.pollLast()) {
+            if (oldest.kept() < without.toNanos()) {
+                idle.addLast(oldest);
+                return;
+            }
+            oldest.close();
+        }
     }
 
     /** Makes a call. The deadline covers all of it: waiting for a connection, and retries. */
-    CompletableFuture<Answer> post(String path, Map<String, Object> body, boolean repeat) {
-        return post(path, body, repeat, timeout, Duration.ZERO);
+    CompletableFuture<Answer> post(String to, Map<String, Object> body, boolean repeat) {
+        return post(to, body, repeat, timeout, Duration.ZERO);
     }
 
     /** Makes a call that the service may hold back. */
-    CompletableFuture<Answer> post(String path, Map<String, Object> body, boolean repeat, Duration within, Duration hold) {
-        var request = HttpRequest.newBuilder(URI.create(base + path)).header("content-type", "application/json")
-                .POST(HttpRequest.BodyPublishers.ofByteArray(utf8(Json.write(body)))).build();
-        if (repeat) {
-            spare = Math.min(spare + SHARE, HOARD);
-        }
-        var call = new Call(request, repeat, within.plus(hold), !hold.isZero());
-        call.attempt();
+    CompletableFuture<Answer> post(String to, Map<String, Object> body, boolean repeat, Duration within, Duration hold) {
+        var call = new Call(request(to, body), repeat, within.plus(hold), !hold.isZero());
+        call.attempt(threads);
         return call;
     }
 
-    private static byte[] utf8(String text) {
+    /** Makes a call in this thread if it can, and else in another one. */
+    CompletableFuture<Answer> postHere(String to, Map<String, Object> body, boolean repeat) {
+        var call = new Call(request(to, body), repeat, timeout, false);
+        call.attempt(Runnable::run);
+        return call;
+    }
+
+    private byte[] request(String to, Map<String, Object> body) {
+        String json = Json.write(body);
         try {
-            ByteBuffer bytes = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
-            byte[] array = new byte[bytes.remaining()];
-            bytes.get(array);
-            return array;
+            ByteBuffer text = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(json));
+            byte[] first = ("POST " + path + to + head + text.remaining() + "\r\n\r\n").getBytes(StandardCharsets.ISO_8859_1);
+            byte[] all = Arrays.copyOf(first, first.length + text.remaining());
+            text.get(all, first.length, text.remaining());
+            return all;
         } catch (CharacterCodingException err) {
             throw new IllegalArgumentException("headgate: the request is not text: it has half of a surrogate pair", err);
         }
@@ -157,74 +207,94 @@ final class Calls implements AutoCloseable {
 
     /** One call, with its tries. */
     private final class Call extends CompletableFuture<Answer> {
-        private final HttpRequest request;
+        private final byte[] request;
         private final boolean repeat;
         private final boolean held;
         private final long deadline;
         private int tried;
-        private volatile Future<?> current;
+        private Runnable stop; // ends what is under way; guarded by this call
 
-        Call(HttpRequest request, boolean repeat, Duration within, boolean held) {
+        Call(byte[] request, boolean repeat, Duration within, boolean held) {
             this.request = request;
             this.repeat = repeat;
             this.held = held;
             this.deadline = System.nanoTime() + within.toNanos();
+            if (repeat) {
+                spare = Math.min(spare + SHARE, HOARD);
+            }
             var timer = sleep(within);
             timer.thenRunAsync(() -> completeExceptionally(
                     new UnavailableException(url + " does not answer within " + Times.text(within) + " s", null)), threads);
             whenComplete((answer, err) -> {
                 timer.cancel(false);
-                stop();
+                doing(null);
             });
         }
 
-        private void stop() {
-            Future<?> running = current;
-            if (running != null) {
-                running.cancel(true);
+        /** Notes what ends with the call, in the place of what did. */
+        private synchronized void doing(Runnable stop) {
+            if (isDone() && this.stop != null) {
+                this.stop.run();
+            }
+            this.stop = stop;
+            if (isDone() && stop != null) {
+                stop.run();
             }
         }
 
-        /** Notes what is to be cancelled with the call. */
-        private <T extends Future<?>> T doing(T what) {
-            current = what;
-            if (isDone()) {
-                what.cancel(true);
-            }
-            return what;
-        }
-
-        void attempt() {
+        void attempt(Executor in) {
             tried++;
-            if (held) {
-                send();
-                return;
-            }
-            var slot = doing(slots.take());
+            var slot = held ? Slots.FREE : slots.take();
+            boolean here = in != threads && slot.isDone();
+            doing(() -> slot.cancel(true));
             slot.whenComplete((taken, err) -> {
                 if (err == null) {
-                    send().whenComplete((response, failed) -> slots.give());
+                    in.execute(() -> send(here));
                 }
             });
         }
 
-        private CompletableFuture<?> send() {
-            var sent = doing(http.sendAsync(request, Body::new));
-            sent.whenComplete((response, err) -> {
-                try {
-                    if (err == null) {
-                        complete(read(response));
-                    } else if (!isDone()) {
-                        Throwable why = cause(err);
-                        again(new UnavailableException(url + " does not answer (" + why(why) + ")", why));
-                    }
-                } catch (UnavailableException unavailable) {
-                    again(unavailable);
-                } catch (RuntimeException other) {
-                    completeExceptionally(other);
+        /** Asks, and waits for the answer. A caller's thread does not connect: no deadline ends the search for an address. */
+        private void send(boolean here) {
+            // An interrupt would close what it finds.
+            Connection connection = here && Thread.currentThread().isInterrupted() ? null : connected();
+            if (connection == null && here) {
+                threads.execute(() -> send(false));
+                return;
+            }
+            Answer answer = null;
+            RuntimeException failed = null;
+            try {
+                if (connection == null) {
+                    connection = new Connection();
+                    doing(connection::close);
+                    connection.connect(base, tls);
+                } else {
+                    doing(connection::close);
                 }
-            });
-            return sent;
+                answer = read(connection.exchange(request));
+            } catch (IOException err) {
+                failed = here && Thread.currentThread().isInterrupted()
+                        ? Client.interrupted() : new UnavailableException(url + " does not answer (" + why(err) + ")", err);
+            } catch (RuntimeException err) {
+                failed = err;
+            }
+            doing(null);
+            if (connection != null && connection.again()) {
+                keep(connection);
+            } else if (connection != null) {
+                connection.close();
+            }
+            if (!held) {
+                slots.give();
+            }
+            if (failed instanceof UnavailableException unavailable) {
+                again(unavailable);
+            } else if (failed != null) {
+                completeExceptionally(failed);
+            } else {
+                complete(answer);
+            }
         }
 
         private void again(UnavailableException err) {
@@ -238,7 +308,9 @@ final class Calls implements AutoCloseable {
                 return;
             }
             spare--;
-            doing(sleep(Duration.ofNanos(wait))).thenRunAsync(this::attempt, threads);
+            var pause = sleep(Duration.ofNanos(wait));
+            doing(() -> pause.cancel(true));
+            pause.thenRunAsync(() -> attempt(threads), threads);
         }
     }
 
@@ -251,7 +323,7 @@ final class Calls implements AutoCloseable {
         return err.getClass().getSimpleName();
     }
 
-    private Answer read(HttpResponse<byte[]> response) {
+    private Answer read(Connection.Raw response) {
         Map<String, Object> body = null;
         try {
             if (Json.read(new String(response.body(), StandardCharsets.UTF_8)) instanceof Map<?, ?> object) {
@@ -263,9 +335,8 @@ final class Calls implements AutoCloseable {
         } catch (IllegalArgumentException err) {
             // It says nothing.
         }
-        int status = response.statusCode();
-        var headers = new HashMap<String, String>();
-        response.headers().map().forEach((name, lines) -> headers.put(name.toLowerCase(Locale.ROOT), String.join(", ", lines)));
+        int status = response.status();
+        var headers = response.headers();
         if (body != null && (status == 200 || status == 403 || status == 429)) {
             return new Answer(status, headers, body);
         }
@@ -288,66 +359,10 @@ final class Calls implements AutoCloseable {
         throw new RequestException(message.toString(), status, body);
     }
 
-    /** Reads the body of an answer. Where two readers could see two answers, it sees none. */
-    private static final class Body implements HttpResponse.BodySubscriber<byte[]> {
-        private final CompletableFuture<byte[]> body = new CompletableFuture<>();
-        private final ByteArrayOutputStream read = new ByteArrayOutputStream();
-        private final boolean clear;
-        private Flow.Subscription subscription;
-
-        Body(HttpResponse.ResponseInfo answer) {
-            var lengths = answer.headers().allValues("content-length");
-            var codings = answer.headers().allValues("transfer-encoding");
-            clear = lengths.size() + codings.size() <= 1 && codings.stream().allMatch("chunked"::equalsIgnoreCase)
-                    && lengths.stream().allMatch(length -> length.matches("[0-9]{1,15}"));
-        }
-
-        @Override
-        public CompletionStage<byte[]> getBody() {
-            return body;
-        }
-
-        @Override
-        public void onSubscribe(Flow.Subscription subscription) {
-            this.subscription = subscription;
-            if (clear) {
-                subscription.request(Long.MAX_VALUE);
-            } else {
-                refuse("the length of its answer is not clear");
-            }
-        }
-
-        @Override
-        public void onNext(List<ByteBuffer> parts) {
-            for (ByteBuffer part : parts) {
-                if (read.size() + part.remaining() > MAX_BODY) {
-                    refuse("its answer has more than " + MAX_BODY + " bytes");
-                    return;
-                }
-                byte[] bytes = new byte[part.remaining()];
-                part.get(bytes);
-                read.writeBytes(bytes);
-            }
-        }
-
-        private void refuse(String why) {
-            subscription.cancel(); // This closes the connection.
-            body.completeExceptionally(new IOException(why));
-        }
-
-        @Override
-        public void onError(Throwable err) {
-            body.completeExceptionally(err);
-        }
-
-        @Override
-        public void onComplete() {
-            body.complete(read.toByteArray());
-        }
-    }
-
     /** Bounds the calls under way. Further ones wait in their order. */
     private static final class Slots {
+        static final CompletableFuture<Void> FREE = CompletableFuture.completedFuture(null);
+
         private final ExecutorService threads;
         private final Queue<CompletableFuture<Void>> waiting = new ArrayDeque<>();
         private int free = MOST;
@@ -359,7 +374,7 @@ final class Calls implements AutoCloseable {
         synchronized CompletableFuture<Void> take() {
             if (free > 0) {
                 free--;
-                return CompletableFuture.completedFuture(null);
+                return FREE;
             }
             var turn = new CompletableFuture<Void>();
             waiting.add(turn);

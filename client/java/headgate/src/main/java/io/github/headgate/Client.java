@@ -18,9 +18,12 @@ import javax.net.ssl.SSLContext;
  */
 public final class Client implements AutoCloseable {
     private final AsyncClient async;
+    private final AsyncClient here; // makes calls in their caller's thread
 
     private Client(Builder builder) {
-        async = new AsyncClient(new Calls(builder.url, builder.timeout, builder.sslContext), builder.onFailure, builder.listener);
+        var calls = new Calls(builder.url, builder.timeout, builder.sslContext);
+        async = new AsyncClient(calls, calls::post, builder.onFailure, builder.listener);
+        here = new AsyncClient(calls, calls::postHere, builder.onFailure, builder.listener);
     }
 
     /**
@@ -61,7 +64,7 @@ public final class Client implements AutoCloseable {
      * @return the verdict
      */
     public Verdict check(Request request) {
-        return await(async.check(request));
+        return await(here.check(request));
     }
 
     /**
@@ -71,7 +74,7 @@ public final class Client implements AutoCloseable {
      * @return the verdict
      */
     public Verdict peek(Request request) {
-        return await(async.peek(request));
+        return await(here.peek(request));
     }
 
     /**
@@ -82,7 +85,7 @@ public final class Client implements AutoCloseable {
      * @return the state of the limits
      */
     public Verdict refund(Request request, Verdict charged) {
-        return await(async.refund(request, charged));
+        return await(here.refund(request, charged));
     }
 
     /**
@@ -92,7 +95,7 @@ public final class Client implements AutoCloseable {
      * @return the rules whose counters were forgotten
      */
     public List<String> reset(Request request) {
-        return await(async.reset(request));
+        return await(here.reset(request));
     }
 
     /**
@@ -102,7 +105,7 @@ public final class Client implements AutoCloseable {
      * @return the answer of the service: maps, lists, strings, numbers as {@link Long} or {@link Double}
      */
     public Map<String, Object> explain(Request request) {
-        return await(async.explain(request));
+        return await(here.explain(request));
     }
 
     /**
@@ -127,7 +130,7 @@ public final class Client implements AutoCloseable {
      * @return the reservation, or the answer that there is none
      */
     public Reservation tryReserve(Request request) {
-        return await(async.tryReserve(request));
+        return await(here.tryReserve(request));
     }
 
     /**
@@ -138,7 +141,7 @@ public final class Client implements AutoCloseable {
      * @return the state of the limits
      */
     public Verdict settle(String reservation, long cost) {
-        return await(async.settle(reservation, cost));
+        return await(here.settle(reservation, cost));
     }
 
     /**
@@ -149,7 +152,7 @@ public final class Client implements AutoCloseable {
      * @return the state of the limits
      */
     public Verdict settleStatus(String reservation, int status) {
-        return await(async.settleStatus(reservation, status));
+        return await(here.settleStatus(reservation, status));
     }
 
     /**
@@ -159,7 +162,7 @@ public final class Client implements AutoCloseable {
      * @return the state of the limits
      */
     public Verdict cancel(String reservation) {
-        return await(async.cancel(reservation));
+        return await(here.cancel(reservation));
     }
 
     /**
@@ -200,7 +203,7 @@ public final class Client implements AutoCloseable {
         } catch (InterruptedException err) {
             call.cancel(true);
             Thread.currentThread().interrupt();
-            throw new CancellationException("headgate: the thread was interrupted while it waited for the service");
+            throw interrupted();
         } catch (ExecutionException err) {
             if (err.getCause() instanceof RuntimeException known) {
                 known.fillInStackTrace(); // with that of this thread, which has called
@@ -208,6 +211,10 @@ public final class Client implements AutoCloseable {
             }
             throw new IllegalStateException(err.getCause());
         }
+    }
+
+    static CancellationException interrupted() {
+        return new CancellationException("headgate: the thread was interrupted while it waited for the service");
     }
 
     /** Builds a client. */

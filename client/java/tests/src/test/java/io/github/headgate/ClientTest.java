@@ -6,23 +6,39 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.net.httpserver.HttpServer;
+import com.sun.net.httpserver.HttpsConfigurator;
+import com.sun.net.httpserver.HttpsServer;
+import java.io.File;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.file.Path;
+import java.security.KeyStore;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLException;
+import javax.net.ssl.TrustManagerFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
@@ -135,6 +151,49 @@ class ClientTest {
         }
     }
 
+    /** By https: the certificate must be trusted and the host's, and a connection has several calls. */
+    @Test
+    void certificates(@TempDir Path dir) throws Exception {
+        String file = dir.resolve("keys").toString();
+        var keytool = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "keytool").toString(), "-genkeypair", "-alias", "a", "-keyalg", "EC",
+                "-dname", "CN=test", "-ext", "san=ip:127.0.0.1", "-keystore", file, "-storepass", "secret").redirectErrorStream(true).start();
+        String said = new String(keytool.getInputStream().readAllBytes());
+        assertEquals(0, keytool.waitFor(), said);
+        var store = KeyStore.getInstance(new File(file), "secret".toCharArray());
+        var keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+        keys.init(store, "secret".toCharArray());
+        var trusted = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+        trusted.init(store);
+        var context = SSLContext.getInstance("TLS");
+        context.init(keys.getKeyManagers(), trusted.getTrustManagers(), null);
+        var server = HttpsServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.setHttpsConfigurator(new HttpsConfigurator(context));
+        Set<InetSocketAddress> connections = ConcurrentHashMap.newKeySet();
+        server.createContext("/", exchange -> {
+            connections.add(exchange.getRemoteAddress());
+            exchange.getRequestBody().readAllBytes();
+            byte[] text = "{\"allowed\":true,\"retry_after_ms\":0,\"delay_ms\":0,\"decisions\":[]}".getBytes();
+            exchange.sendResponseHeaders(200, text.length);
+            exchange.getResponseBody().write(text);
+            exchange.close();
+        });
+        server.start();
+        int port = server.getAddress().getPort();
+        try (var client = Client.builder().url("https://127.0.0.1:" + port).sslContext(context).timeout(Service.TIMEOUT).build();
+                var other = Client.builder().url("https://localhost:" + port).sslContext(context).timeout(Service.TIMEOUT).build();
+                var jvm = Client.builder().url("https://127.0.0.1:" + port).timeout(Service.TIMEOUT).build()) {
+            for (int i = 0; i < 3; i++) {
+                assertTrue(client.check("mail", "ann").allowed());
+            }
+            assertEquals(1, connections.size());
+            for (var untrusting : List.of(other, jvm)) {
+                assertInstanceOf(SSLException.class, assertThrows(UnavailableException.class, () -> untrusting.check("mail", "ann")).getCause());
+            }
+        } finally {
+            server.stop(0);
+        }
+    }
+
     /** What takes nothing twice is repeated, by a tenth of the calls in the long run; what may have taken, never. */
     @Test
     void retriesHaveABudget() throws IOException {
@@ -212,6 +271,50 @@ class ClientTest {
             // It gives its place in line back.
             Service.until(() -> ((List<?>) holders().get("waiting")).isEmpty());
             assertEquals(held.holder(), ((Map<?, ?>) ((List<?>) holders().get("permits")).get(0)).get("holder"));
+        }
+    }
+
+    /** It stops waiting for an answer, too, and other calls go on. */
+    @Test
+    void aThreadThatIsInterruptedHearsNoAnswer() throws Exception {
+        String good = "{\"allowed\":true,\"retry_after_ms\":0,\"delay_ms\":0,\"decisions\":[]}";
+        var silent = new CountDownLatch(1);
+        var server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.setExecutor(Executors.newCachedThreadPool());
+        server.createContext("/", exchange -> {
+            if (new String(exchange.getRequestBody().readAllBytes()).contains("silent")) {
+                silent.countDown();
+                return;
+            }
+            exchange.sendResponseHeaders(200, good.length());
+            exchange.getResponseBody().write(good.getBytes());
+            exchange.close();
+        });
+        server.start();
+        try (var client = Client.builder().url("http://127.0.0.1:" + server.getAddress().getPort()).timeout(Duration.ofMinutes(1)).build()) {
+            assertTrue(client.check("mail", "ann").allowed()); // There is a connection now.
+            var ended = new AtomicReference<Object>();
+            var thread = new Thread(() -> {
+                try {
+                    client.check("mail", "silent");
+                } catch (CancellationException err) {
+                    ended.set(Thread.currentThread().isInterrupted());
+                }
+                try {
+                    client.check("mail", "ann");
+                } catch (CancellationException err) {
+                    ended.set(ended.get() + " " + Thread.currentThread().isInterrupted());
+                }
+            });
+            thread.start();
+            silent.await();
+            thread.interrupt();
+            thread.join();
+            assertEquals("true true", ended.get());
+            assertTrue(client.check("mail", "ann").allowed());
+        } finally {
+            server.stop(0);
+            ((ExecutorService) server.getExecutor()).shutdown();
         }
     }
 
