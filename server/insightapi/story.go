@@ -226,8 +226,18 @@ func (s *story) which() string {
 	return "None."
 }
 
-// away reports whether the store has not decided some of the key's requests lately.
-func (s *story) away() bool { return s.counts.Away != nil && s.counts.Away.Last > s.now-lately }
+// away reports whether the store has not decided a part of the key's requests lately: at least a
+// twentieth of those of the last minutes. Fewer are a short pause, which explains no denials.
+func (s *story) away() bool {
+	if s.counts.Away == nil || s.counts.Away.Last <= s.now-lately {
+		return false
+	}
+	asked := int64(0)
+	for _, n := range s.counts.Asked[max(0, len(s.counts.Asked)-lately/60-1):] {
+		asked += n
+	}
+	return s.counts.Away.Count*20 >= asked
+}
 
 func (s *story) why() string {
 	switch {

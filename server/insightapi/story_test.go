@@ -73,6 +73,8 @@ func TestUs(t *testing.T) {
 		{"another rule changed", story{counts: steady, marks: []Mark{{At: (now - 3610) * 1000, Kind: "policy", Rules: []string{"api"}}}}, "It is the client"},
 		{"many", story{counts: steady, denied: many}, "Probably us: the rule denies 20 clients or more"},
 		{"away", story{counts: insight.KeyCounts{Away: &insight.Key{Last: now - 5}}}, "It is us"},
+		{"away for a moment", story{counts: insight.KeyCounts{Away: &insight.Key{Last: now - 5, Count: 99}, Denied: &insight.Key{}, Asked: []int64{9000, 500, 500, 500, 500}}}, "It is the client"},
+		{"away for long", story{counts: insight.KeyCounts{Away: &insight.Key{Last: now - 5, Count: 100}, Denied: &insight.Key{}, Asked: []int64{9000, 500, 500, 500, 500}}}, "It is us"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.s.rule, test.s.now = &policy.Rule{Name: "login"}, now
