@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/insightbench"
 	"github.com/headgate/headgate/bench/internal/languagebench"
 	"github.com/headgate/headgate/bench/internal/limiterbench"
+	"github.com/headgate/headgate/bench/internal/llmbench"
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/policybench"
 	"github.com/headgate/headgate/bench/internal/report"
@@ -54,6 +55,7 @@ func parts() []part {
 		{name: "load", run: tunebench.Load},
 		{name: "consumers", run: consumerbench.Run},
 		{name: "languages", run: languagebench.Languages, redis: redis},
+		{name: "llm", run: llmbench.Run},
 		{name: "consistency", run: serverbench.Consistency, redis: redis},
 		{name: "lease", run: storebench.Leases, redis: redis},
 		{name: "async", run: storebench.Async, redis: redis},

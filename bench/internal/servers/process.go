@@ -26,8 +26,8 @@ type Process struct {
 	end syscall.Signal // what it is asked to end by
 }
 
-// within is how long a server may take to start, and to end.
-const within = 20 * time.Second
+// within is how long a server may take to start, and to end. One in Python may load for half a minute.
+const within = 2 * time.Minute
 
 // Start runs a command. Its argument "ADDR" stands for the address to listen on, and "PORT" for
 // the port of that alone. It returns when the server accepts connections. If the program is
