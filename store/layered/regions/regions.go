@@ -119,20 +119,20 @@ func (o *Options) settings() string {
 // Layer enforces this region's share of the limits of checks with [headgate.Global]. Make one with
 // [New]. It is safe for concurrent use.
 type Layer struct {
-	inner    headgate.Store
-	options  Options
-	settings string
-	began    time.Time
-	since    atomic.Int64 // when this process began, on the region's clock; zero: not known
-	self     string
-	floors   *layer.Derived[*local]
-	boards   [boards]shard
-	keys     atomic.Int64
-	counts   counts
-	cut      atomic.Pointer[error]
-	stop     context.CancelFunc
-	stopped  sync.WaitGroup
-	pool     sync.Pool // of *scratch
+	inner     headgate.Store
+	options   Options
+	settings  string
+	began     time.Time
+	since     atomic.Int64 // when this process began, on the region's clock; zero: not known
+	self      string
+	floors    *layer.Derived[*local]
+	boards    [boards]shard
+	keys      atomic.Int64
+	counts    counts
+	cut       atomic.Pointer[error]
+	stop      context.CancelFunc
+	stopped   sync.WaitGroup
+	scratches layer.Scratches[*key]
 }
 
 type counts struct{ home, failed, late, untracked, floors atomic.Int64 }
@@ -165,7 +165,6 @@ func New(inner headgate.Store, o Options) (*Layer, error) {
 	}
 	l := &Layer{inner: inner, options: o, settings: o.settings(), began: time.Now(), self: newName()}
 	l.floors = layer.NewDerived(func(r *headgate.Rule) *local { return l.options.localRule(r, nil) })
-	l.pool.New = func() any { return new(scratch) }
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	for i := range l.boards {
@@ -274,43 +273,41 @@ func (l *Layer) here(op headgate.Op, c *headgate.Check) (*key, time.Duration) {
 	return k, loc.until
 }
 
-// scratch is the memory of one request.
-type scratch struct {
-	checks []headgate.Check
-	keys   []*key
-	end    time.Duration // of what is lent; zero if nothing is
-}
-
-// allHere makes copies of checks for this region.
-func (l *Layer) allHere(op headgate.Op, checks []headgate.Check) *scratch {
-	s, _ := l.pool.Get().(*scratch)
-	s.checks, s.keys, s.end = append(s.checks[:0], checks...), s.keys[:0], 0
-	for i := range s.checks {
+// decide has inner decide copies of checks for this region, and puts the caller's rules into its
+// decisions.
+func (l *Layer) decide(op headgate.Op, checks []headgate.Check, dst []headgate.Decision, inner func([]headgate.Check) ([]headgate.Decision, error)) ([]headgate.Decision, error) {
+	if !anyGlobal(checks) || store.Validate(op, checks) != nil {
+		return inner(checks)
+	}
+	s := l.scratches.Get()
+	defer l.scratches.Put(s)
+	s.Checks = append(s.Checks, checks...)
+	var end time.Duration // of what is lent; zero if nothing is
+	for i := range s.Checks {
 		k, until := (*key)(nil), time.Duration(0)
-		if c := &s.checks[i]; c.Scope == headgate.Global {
+		if c := &s.Checks[i]; c.Scope == headgate.Global {
 			k, until = l.here(op, c)
 		}
-		s.keys = append(s.keys, k)
-		if op <= headgate.OpPeek && until != 0 && (s.end == 0 || until < s.end) {
-			s.end = until
+		s.Parts = append(s.Parts, k)
+		if op <= headgate.OpPeek && until != 0 && (end == 0 || until < end) {
+			end = until
 		}
 	}
-	return s
-}
-
-func (l *Layer) put(s *scratch) {
-	clear(s.checks)
-	clear(s.keys)
-	l.pool.Put(s)
+	out, err := inner(s.Checks)
+	if err == nil && end != 0 && l.now() > end+l.options.Lease/grace {
+		l.counts.late.Add(1)
+		err = fmt.Errorf("%w: the answer came after this region's share had ended", headgate.ErrUnavailable)
+	}
+	if err != nil {
+		return dst, err
+	}
+	l.back(s.Parts, out[len(dst):], checks)
+	return out, nil
 }
 
 // back puts the caller's rules into decisions about them. A denial here may end as soon as more is
 // lent.
-func (l *Layer) back(s *scratch, decisions []headgate.Decision, checks []headgate.Check) error {
-	if s.end != 0 && l.now() > s.end+l.options.Lease/grace {
-		l.counts.late.Add(1)
-		return fmt.Errorf("%w: the answer came after this region's share had ended", headgate.ErrUnavailable)
-	}
+func (l *Layer) back(keys []*key, decisions []headgate.Decision, checks []headgate.Check) {
 	at := 0
 	for i := range decisions {
 		d := &decisions[i]
@@ -321,7 +318,7 @@ func (l *Layer) back(s *scratch, decisions []headgate.Decision, checks []headgat
 		if c.Scope != headgate.Global {
 			continue
 		}
-		if k := s.keys[d.Check]; k != nil && d.Limit != nil && (!d.Allowed || 2*d.Remaining <= d.Limit.Capacity()) && !k.tight.Load() {
+		if k := keys[d.Check]; k != nil && d.Limit != nil && (!d.Allowed || 2*d.Remaining <= d.Limit.Capacity()) && !k.tight.Load() {
 			k.tight.Store(true)
 		}
 		d.Rule = c.Rule
@@ -336,7 +333,6 @@ func (l *Layer) back(s *scratch, decisions []headgate.Decision, checks []headgat
 			}
 		}
 	}
-	return nil
 }
 
 func anyGlobal(checks []headgate.Check) bool {
@@ -353,22 +349,13 @@ type outer struct{ *Layer }
 
 // Take implements [headgate.Store].
 func (l outer) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if !anyGlobal(checks) || store.Validate(op, checks) != nil {
-		return l.inner.Take(ctx, op, checks, dst)
-	}
-	s := l.allHere(op, checks)
-	defer l.put(s)
-	out, err := l.inner.Take(ctx, op, s.checks, dst)
-	if err == nil {
-		err = l.back(s, out[len(dst):], checks)
-	}
-	if err != nil {
-		return dst, err
-	}
-	return out, nil
+	return l.decide(op, checks, dst, func(here []headgate.Check) ([]headgate.Decision, error) {
+		return l.inner.Take(ctx, op, here, dst)
+	})
 }
 
 // ledger is a ledger with shares in front of it. A request is settled in the region that charged it.
+// The ledger inside keeps the checks.
 type ledger struct {
 	outer
 	inner headgate.Ledger
@@ -378,44 +365,29 @@ var _ headgate.Ledger = (*ledger)(nil)
 
 // TakeOnce implements [headgate.Ledger].
 func (l *ledger) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if !anyGlobal(checks) || store.Validate(headgate.OpTake, checks) != nil {
-		return l.inner.TakeOnce(ctx, terms, checks, dst)
-	}
-	s := l.allHere(headgate.OpTake, checks)
-	defer l.put(s)
-	out, err := l.inner.TakeOnce(ctx, terms, slices.Clone(s.checks), dst)
-	if err == nil {
-		err = l.back(s, out[len(dst):], checks)
-	}
-	if err != nil {
-		return dst, err
-	}
-	return out, nil
+	return l.decide(headgate.OpTake, checks, dst, func(here []headgate.Check) ([]headgate.Decision, error) {
+		return l.inner.TakeOnce(ctx, terms, slices.Clone(here), dst)
+	})
 }
 
 // Reserve implements [headgate.Ledger]. The checks of the reservation have the rules that the caller
 // knows.
-func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	if !anyGlobal(checks) || store.Validate(headgate.OpTake, checks) != nil {
-		return l.inner.Reserve(ctx, terms, checks, dst)
-	}
-	s := l.allHere(headgate.OpTake, checks)
-	defer l.put(s)
-	r, out, err := l.inner.Reserve(ctx, terms, slices.Clone(s.checks), dst)
-	if err == nil {
-		err = l.back(s, out[len(dst):], checks)
-	}
-	if err != nil {
-		return headgate.Reservation{}, dst, err
-	}
-	for i := range r.Checks {
-		for j := range s.checks {
-			if c := &s.checks[j]; c.Rule == r.Checks[i].Rule && c.Key == r.Checks[i].Key {
-				r.Checks[i].Rule = checks[j].Rule
+func (l *ledger) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (made headgate.Reservation, out []headgate.Decision, err error) {
+	out, err = l.decide(headgate.OpTake, checks, dst, func(here []headgate.Check) (out []headgate.Decision, err error) {
+		made, out, err = l.inner.Reserve(ctx, terms, slices.Clone(here), dst)
+		for i := range made.Checks {
+			for j := range here {
+				if c := &here[j]; c.Rule == made.Checks[i].Rule && c.Key == made.Checks[i].Key {
+					made.Checks[i].Rule = checks[j].Rule
+				}
 			}
 		}
+		return out, err
+	})
+	if err != nil {
+		return headgate.Reservation{}, out, err
 	}
-	return r, out, nil
+	return made, out, nil
 }
 
 // Recall implements [headgate.Ledger]. The checks have the rules that this region enforced.
@@ -425,18 +397,11 @@ func (l *ledger) Recall(ctx context.Context, id string) (headgate.Reservation, e
 
 // Settle implements [headgate.Ledger].
 func (l *ledger) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if !anyGlobal(r.Checks) || store.ValidateSettle(&r, units) != nil {
-		return l.inner.Settle(ctx, r, units, dst)
-	}
-	s := l.allHere(headgate.OpRefund, r.Checks)
-	defer l.put(s)
-	asked := r
-	asked.Checks = slices.Clone(s.checks)
-	out, err := l.inner.Settle(ctx, asked, units, dst)
-	if err == nil {
-		err = l.back(s, out[len(dst):], r.Checks)
-	}
-	return out, err
+	return l.decide(headgate.OpRefund, r.Checks, dst, func(here []headgate.Check) ([]headgate.Decision, error) {
+		asked := r
+		asked.Checks = slices.Clone(here)
+		return l.inner.Settle(ctx, asked, units, dst)
+	})
 }
 
 // errOlder says that this process has settings that are not in force any more.
