@@ -1,8 +1,10 @@
 package regions
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -16,8 +18,11 @@ type board struct {
 	// them, on the region's clock. Processes that began earlier with others have nothing lent.
 	Settings string `json:"s"`
 	Since    int64  `json:"t"`
-	// Came is set while the region has come from other settings, and the home has not been told.
-	Came bool `json:"c,omitempty"`
+	// Own is the division by the settings, and Before are those by others that were shared before.
+	Own    division   `json:"o"`
+	Before []division `json:"b,omitempty"`
+	// Came names that the region has come from other settings, until the home knows for sure.
+	Came string `json:"m,omitempty"`
 	// Leader asks the home. Turn counts what it has published. That lasts for Left from then on, and
 	// not after Until on the region's clock.
 	Leader string           `json:"l,omitempty"`
@@ -93,6 +98,16 @@ func (s *subject) units(of *headgate.Rule) map[uint64]int64 {
 		units[l.Slot()] = n
 	}
 	return units
+}
+
+// with returns a board with other settings, after the ones of b.
+func (b *board) with(settings string, own division, since int64) *board {
+	n := &board{Settings: settings, Own: own, Since: since, Lent: b.Lent, Turn: b.Turn, Subjects: map[string]*subject{}}
+	if b.Settings != "" {
+		n.Came, n.Lent = rand.Text(), true // Units by other settings may be in use.
+		n.Before = append(slices.DeleteFunc(slices.Clone(b.Before), func(d division) bool { return d.Percent == b.Own.Percent && d.Regions == b.Own.Regions }), b.Own)
+	}
+	return n
 }
 
 func readBoard(d *store.Document) (*board, error) {

@@ -1,28 +1,68 @@
 package regions
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
 // fine is how many times longer the period of a bucket's share is, with as many times the units, so
 // that a part of its rate is a whole number of them.
 const fine = 1000
 
-// floor is how many units of a limit are always a region's own. A limit that has a unit for each
-// region leaves it one, because otherwise the first request of every key would be denied.
-func (o *Options) floor(l *headgate.Limit) int64 {
-	n := l.Capacity() * int64(o.Floor) / 100
-	if n == 0 && o.Floor > 0 && l.Capacity() >= int64(len(o.Regions)) {
+// division says how many units of a limit are always a region's own.
+type division struct {
+	Percent int `json:"p"`
+	Regions int `json:"r"`
+	// Over is how long ago all regions had begun with other settings, at least.
+	Over time.Duration `json:"o,omitempty"`
+}
+
+// of returns a region's own units. A limit that has a unit for each region leaves it one, because
+// otherwise the first request of every key would be denied.
+func (d division) of(l *headgate.Limit) int64 {
+	n := l.Capacity() * int64(d.Percent) / 100
+	if n == 0 && d.Percent > 0 && l.Capacity() >= int64(d.Regions) {
 		n = 1
+	}
+	return n
+}
+
+func (o *Options) division() division { return division{Percent: o.Floor, Regions: len(o.Regions)} }
+
+// floors are a region's own units by the settings in force. While units that were divided by others
+// may be in use, it has the least by any of them.
+type floors struct {
+	now    division
+	before []division
+	over   time.Duration // how long the units of other settings may be used, before they stay in use
+	rules  *layer.Derived[*local]
+}
+
+func newFloors(o *Options, now division, before []division) *floors {
+	f := &floors{now: now, before: before, over: o.counted()}
+	f.rules = layer.NewDerived(func(r *headgate.Rule) *local { return f.localRule(r, nil) })
+	return f
+}
+
+func (f *floors) equal(o *floors) bool { return f.now == o.now && slices.Equal(f.before, o.before) }
+
+// of returns the units of a limit that are this region's own.
+func (f *floors) of(l *headgate.Limit) int64 {
+	n := f.now.of(l)
+	for _, d := range f.before {
+		if d.Over <= f.over+full(l) {
+			n = min(n, d.of(l))
+		}
 	}
 	return n
 }
 
 // lendable is how many units of a limit are not a region's own.
 func (o *Options) lendable(l *headgate.Limit) int64 {
-	return l.Capacity() - o.floor(l)*int64(len(o.Regions))
+	return l.Capacity() - o.division().of(l)*int64(len(o.Regions))
 }
 
 // part is a limit of so many units of l's capacity, at least one, and its counter is the same for any
@@ -81,13 +121,13 @@ type local struct {
 
 // localRule returns a rule with this region's own units and those that are lent to it, by the slots
 // of their limits.
-func (o *Options) localRule(of *headgate.Rule, lent map[uint64]int64) *local {
+func (f *floors) localRule(of *headgate.Rule, lent map[uint64]int64) *local {
 	limits := of.Limits()
 	parts := make([]headgate.Limit, len(limits))
 	loc := &local{of: of}
 	for i := range limits {
 		var ok bool
-		parts[i], ok = part(&limits[i], o.floor(&limits[i])+lent[limits[i].Slot()])
+		parts[i], ok = part(&limits[i], f.of(&limits[i])+lent[limits[i].Slot()])
 		loc.none = loc.none || !ok
 	}
 	loc.rule = like(of, parts)

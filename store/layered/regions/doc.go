@@ -53,7 +53,8 @@
 // must agree within half a lease where fixed windows are used.
 //
 // Two regions must not have one name. All must have the same Regions, Lease and Floor: others are
-// other documents at the home, and until all regions have come there, each has its floor only.
+// other documents at the home, and until all regions have come there, each has its floor only: the
+// least of those that were shared, as long as units by them may be in use. A new region begins last.
 //
 // At most 4,000 keys at a time can have more than their floor in a region, and fewer with many
 // regions. A key whose requests fit into half of the floor costs no call and no room anywhere.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,6 +108,47 @@ func (f *far) remember() {
 type process struct {
 	layer *regions.Layer
 	rule  *headgate.Rule
+	// stuck is until when what keeps the shares stands still in this process, and decisions go on.
+	stuck atomic.Int64
+}
+
+// documents are those that a process reads and writes. What it writes while it stands still arrives
+// afterwards.
+type documents struct {
+	store.Documents
+	of *process
+}
+
+func (d documents) wait() {
+	time.Sleep(time.Until(time.UnixMicro(d.of.stuck.Load())))
+}
+
+func (d documents) ReadDocument(ctx context.Context, key string) (store.Document, error) {
+	d.wait()
+	read, err := d.Documents.ReadDocument(ctx, key)
+	d.wait()
+	return read, errors.Join(err, ctx.Err())
+}
+
+func (d documents) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	d.wait()
+	wrote, err := d.Documents.WriteDocument(context.WithoutCancel(ctx), read, value, ttl)
+	d.wait()
+	return wrote && ctx.Err() == nil, errors.Join(err, ctx.Err())
+}
+
+// near is the region's store of a process.
+type near struct {
+	*memory.Store
+	documents
+}
+
+func (n near) ReadDocument(ctx context.Context, key string) (store.Document, error) {
+	return n.documents.ReadDocument(ctx, key)
+}
+
+func (n near) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
+	return n.documents.WriteDocument(ctx, read, value, ttl)
 }
 
 // board is a region's store, the documents of which may refuse to be written.
@@ -204,11 +247,14 @@ func (w *world) start(r *region, i int) {
 		_ = old.layer.Close(context.Background())
 		rule = old.rule
 	}
-	l, err := regions.New(r.store, regions.Options{Region: r.name, Regions: w.names, Store: r.store, Home: r.link, Lease: w.lease, Floor: w.floor})
+	p := &process{rule: rule}
+	own := near{r.store.Store, documents{r.store, p}}
+	l, err := regions.New(r.store, regions.Options{Region: r.name, Regions: w.names, Store: own, Home: documents{r.link, p}, Lease: w.lease, Floor: w.floor})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r.processes[i] = &process{l, rule}
+	p.layer = l
+	r.processes[i] = p
 }
 
 // run offers requests for a while.
@@ -329,6 +375,10 @@ func TestNeverTooMuch(t *testing.T) {
 		window(headgate.FixedWindow, 60, 20*time.Second), window(headgate.FixedWindow, 5, 24*time.Hour), window(headgate.SlidingCounter, 100, 10*time.Second),
 	}
 	for seed := range uint64(race.Fewer(24)) {
+		if v := os.Getenv("SEEDS"); v != "" {
+			n, _ := strconv.Atoi(v)
+			seed += uint64(n)
+		}
 		limit := limits[seed%uint64(len(limits))]
 		t.Run(fmt.Sprint(seed, " ", &limit), func(t *testing.T) {
 			bubbletest.Test(t, func(t *testing.T) { anything(t, seed, limit) })
@@ -344,12 +394,26 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 	w := newWorld(t, seed, limit, []int{0, 2, 10, 33}[seed/8%4], 4*time.Second, more...)
 	w.cost = 1 + int64(seed/3%2)*(limit.Capacity()/40)
 	w.reserve = 30 * int(seed/5%2)
-	w.reserve = 30
 	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
 	for range 60 {
 		r := w.regions[w.rng.IntN(3)]
 		r.store.full.Store(w.rng.IntN(8) == 0)
-		switch w.rng.IntN(12) {
+		switch w.rng.IntN(15) {
+		case 9, 10: // Its leader stands still for so long that another process leads.
+			stuck := time.Now().Add(time.Duration(w.rng.IntN(12000)) * time.Millisecond).UnixMicro()
+			r.processes[w.rng.IntN(2)].stuck.Store(stuck)
+			if w.rng.IntN(2) == 0 {
+				w.home.fail()
+			}
+		case 11: // Other settings begin in one process.
+			if seed%3 == 0 {
+				w.lease, w.floor = time.Duration(3+w.rng.IntN(3))*time.Second, []int{0, 2, 10, 33}[w.rng.IntN(4)]
+				w.start(r, w.rng.IntN(2))
+			}
+		case 12: // The settings reach all of a region.
+			for i := range r.processes {
+				w.start(r, i)
+			}
 		case 0, 1:
 			r.link.mu.Lock()
 			r.link.cut = !r.link.cut
@@ -499,7 +563,7 @@ func TestHomeFailsOver(t *testing.T) {
 }
 
 // TestSettingsAndBack: regions get other settings one after another, and the ones before again. What
-// was lent by the others is over before anything is lent.
+// was lent by the others is over before anything is lent, or a floor is larger.
 func TestSettingsAndBack(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		limit := headgate.Sliding(100, time.Second)
@@ -513,8 +577,11 @@ func TestSettingsAndBack(t *testing.T) {
 			}
 		}
 		w.run(12 * time.Second)
-		for _, lease := range []time.Duration{5 * time.Second, 4 * time.Second, 5 * time.Second} {
-			w.lease = lease
+		for _, next := range []struct {
+			lease time.Duration
+			floor int
+		}{{5 * time.Second, 2}, {4 * time.Second, 2}, {4 * time.Second, 33}, {4 * time.Second, 0}, {5 * time.Second, 30}} {
+			w.lease, w.floor = next.lease, next.floor
 			for i := range w.regions {
 				restart(w.regions[i])
 				w.run(3 * time.Second)
@@ -523,13 +590,51 @@ func TestSettingsAndBack(t *testing.T) {
 			before := len(w.all)
 			w.run(5 * time.Second)
 			if got := len(w.all) - before; got < 450 {
-				t.Errorf("with a lease of %v for all, %d of 500 units were used in five seconds", lease, got)
+				t.Errorf("with a lease of %v and a floor of %d for all, %d of 500 units were used in five seconds", next.lease, next.floor, got)
 			}
+		}
+		w.regions[0].cut(true)
+		w.run(10 * time.Second)
+		before := w.regions[0].admitted
+		w.run(5 * time.Second)
+		if got := w.regions[0].admitted - before; got < 140 {
+			t.Errorf("a region that is cut off used %d units in five seconds, want its floor of 30 a second", got)
 		}
 		if over := w.over(&limit); over > 0 {
 			t.Errorf("some second has %.0f units too many", over)
 		}
 	})
+}
+
+// TestOtherFloor: some processes have another floor than the others.
+func TestOtherFloor(t *testing.T) {
+	for _, floors := range [][2]int{{2, 33}, {33, 2}} {
+		t.Run(fmt.Sprint(floors), func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
+				limit := headgate.Sliding(100, time.Second)
+				w := newWorld(t, 1, limit, floors[0], 4*time.Second)
+				w.regions[2].offered = 300
+				w.run(10 * time.Second)
+				w.floor = floors[1]
+				for i, r := range w.regions[:2] {
+					r.offered = 300
+					for j := range r.processes {
+						w.start(r, j)
+						w.run(time.Second)
+					}
+					w.run(time.Duration(i) * 10 * time.Second)
+				}
+				w.start(w.regions[2], 0) // The other process goes on as before.
+				w.regions[0].offered, w.regions[2].offered = 0, 0
+				w.run(20 * time.Second)
+				w.regions[2].offered = 300
+				w.run(5 * time.Second)
+				if over := w.over(&limit); over > 0 {
+					t.Errorf("some second has %.0f units too many", over)
+				}
+			})
+		})
+	}
 }
 
 // TestOtherBurst: the burst of a limit is smaller in one region than in the others. A unit of it has

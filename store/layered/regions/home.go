@@ -22,6 +22,8 @@ type home struct {
 	// came. Age is how long ago the last one came, at least.
 	Joined map[string]bool `json:"j"`
 	Age    time.Duration   `json:"a"`
+	// Came names when regions came from other settings last.
+	Came map[string]string `json:"c,omitempty"`
 	// Beats name what a region has written last: what it holds is as old. They are never met again, also
 	// if the home forgets its last writes.
 	Beats map[string]int64 `json:"n"`
@@ -36,7 +38,7 @@ const maxHolders = 2000
 
 // readHome reads a document of the home. One that is not there is new.
 func readHome(d *store.Document) (*home, error) {
-	h := &home{Born: rand.Text(), Joined: map[string]bool{}, Beats: map[string]int64{}, Ages: map[string]time.Duration{}, Pools: map[string]*share.Pool{}}
+	h := &home{Born: rand.Text(), Joined: map[string]bool{}, Came: map[string]string{}, Beats: map[string]int64{}, Ages: map[string]time.Duration{}, Pools: map[string]*share.Pool{}}
 	if len(d.Value) == 0 {
 		return h, nil
 	}
@@ -103,13 +105,19 @@ func (h *home) shift(region string, age time.Duration) {
 func (h *home) lends(o *Options, full time.Duration) bool {
 	fresh := true
 	for _, region := range o.Regions {
-		was, here := h.Joined[region]
-		if !here {
+		fresh = fresh && h.Joined[region]
+	}
+	return fresh || h.all(o) && h.Age > o.counted()+full
+}
+
+// all reports whether all regions have come.
+func (h *home) all(o *Options) bool {
+	for _, region := range o.Regions {
+		if _, here := h.Joined[region]; !here {
 			return false
 		}
-		fresh = fresh && was
 	}
-	return fresh || h.Age > o.counted()+full
+	return true
 }
 
 // lent is how many units of a pool a region has; see [share.Pool.Lent].

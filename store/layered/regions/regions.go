@@ -125,7 +125,6 @@ type Layer struct {
 	began     time.Time
 	since     atomic.Int64 // when this process began, on the region's clock; zero: not known
 	self      string
-	floors    *layer.Derived[*local]
 	boards    [boards]shard
 	keys      atomic.Int64
 	counts    counts
@@ -153,7 +152,8 @@ type Stats struct {
 }
 
 // New returns a layer around inner, which decides by options.Store. Close it when it is no longer
-// needed. The error is a [*headgate.InvalidError] with each mistake in the options.
+// needed. The error is a [*headgate.InvalidError] with each mistake in the options. It reads which
+// settings the region had before; if the region's store does not answer within a second, it goes on.
 func New(inner headgate.Store, o Options) (*Layer, error) {
 	o = *o.withDefaults()
 	problems := o.check()
@@ -164,14 +164,18 @@ func New(inner headgate.Store, o Options) (*Layer, error) {
 		return nil, err
 	}
 	l := &Layer{inner: inner, options: o, settings: o.settings(), began: time.Now(), self: newName()}
-	l.floors = layer.NewDerived(func(r *headgate.Rule) *local { return l.options.localRule(r, nil) })
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	for i := range l.boards {
 		s := &l.boards[i]
 		s.layer, s.number = l, i
 		s.keys, s.leads = map[layer.Counter]*key{}, map[string]*lead{}
-		l.stopped.Go(func() { s.run(ctx) })
+		s.floors.Store(newFloors(&l.options, l.options.division(), nil))
+		l.stopped.Go(func() { s.begin(ctx) })
+	}
+	l.stopped.Wait()
+	for i := range l.boards {
+		l.stopped.Go(func() { l.boards[i].run(ctx) })
 	}
 	return l, nil
 }
@@ -222,9 +226,8 @@ type key struct {
 }
 
 // find returns the key of a check, or nil if too many are watched.
-func (l *Layer) find(c *headgate.Check) *key {
-	counter := layer.CounterOf(c)
-	s := &l.boards[counter.Hash()%boards]
+func (s *shard) find(counter layer.Counter, c *headgate.Check) *key {
+	l := s.layer
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.keys[counter]
@@ -253,17 +256,19 @@ func poolOf(id string, l *headgate.Limit) string { return id + strconv.FormatUin
 // here makes a check one of this region, and returns its key and until when it may be used; zero is
 // always.
 func (l *Layer) here(op headgate.Op, c *headgate.Check) (*key, time.Duration) {
-	k := l.find(c)
+	counter := layer.CounterOf(c)
+	s := &l.boards[counter.Hash()%boards]
+	k := s.find(counter, c)
 	var loc *local
 	if k == nil {
-		loc = l.floors.Of(c.Rule)
+		loc = s.floors.Load().rules.Of(c.Rule)
 	} else {
 		if op == headgate.OpTake || op == headgate.OpCharge {
 			k.asked.Add(c.Units())
 		}
 		loc = k.local.Load()
 		if now := l.now(); loc == nil || loc.of != c.Rule || loc.until != 0 && now >= loc.until {
-			loc = l.boards[layer.CounterOf(c).Hash()%boards].derive(k, c.Rule, now)
+			loc = s.derive(k, c.Rule, now)
 		}
 	}
 	c.Rule = loc.rule

@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -27,6 +28,8 @@ const tries = 8
 type shard struct {
 	layer  *Layer
 	number int
+
+	floors atomic.Pointer[floors]
 
 	mu     sync.Mutex // guards keys, and lent and until, which requests read
 	keys   map[layer.Counter]*key
@@ -77,10 +80,11 @@ func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
 	s.mu.Lock()
 	lent, until := s.lent[k.id], s.until
 	s.mu.Unlock()
-	loc := s.layer.floors.Of(of)
+	own := s.floors.Load()
+	loc := own.rules.Of(of)
 	switch {
 	case lent != nil && now < until:
-		loc = s.layer.options.localRule(of, lent.units(of))
+		loc = own.localRule(of, lent.units(of))
 		loc.until = until
 	case lent != nil:
 		s.layer.counts.floors.Add(1)
@@ -88,6 +92,53 @@ func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
 	}
 	k.local.Store(loc)
 	return loc
+}
+
+// name is that of the board.
+func (s *shard) name() string {
+	return "regions " + s.layer.options.Region + " " + strconv.Itoa(s.number)
+}
+
+// begin finds what is this region's own before any request comes.
+func (s *shard) begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, layer.CallWithin)
+	defer cancel()
+	d, err := s.layer.options.Store.ReadDocument(ctx, s.name())
+	if err != nil {
+		return
+	}
+	if b, err := readBoard(&d); err == nil {
+		b, _ = s.layer.agree(b, d.Now)
+		s.divide(b)
+	}
+}
+
+// agree returns the board with the settings in force: those of the process that began last. It
+// reports whether they are those of this process.
+func (l *Layer) agree(b *board, now headgate.Instant) (agreed *board, mine bool) {
+	l.since.CompareAndSwap(0, max(1, int64(now)))
+	switch {
+	case b.Settings == l.settings:
+		b.Own = l.options.division()
+		return b, true
+	case b.Since > l.since.Load():
+		return b, false
+	}
+	return b.with(l.settings, l.options.division(), l.since.Load()), true
+}
+
+// divide has requests use the region's own units as a board says.
+func (s *shard) divide(b *board) {
+	next := newFloors(&s.layer.options, b.Own, b.Before)
+	if next.equal(s.floors.Load()) {
+		return
+	}
+	s.floors.Store(next)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		k.local.Store(nil)
+	}
 }
 
 func (s *shard) run(ctx context.Context) {
@@ -142,10 +193,9 @@ func (s *shard) beat(ctx context.Context) error {
 	if idle {
 		patience = 3 * l.options.Lease
 	}
-	name := "regions " + l.options.Region + " " + strconv.Itoa(s.number)
 	for try := range tries {
 		began := l.now()
-		d, err := l.options.Store.ReadDocument(ctx, name)
+		d, err := l.options.Store.ReadDocument(ctx, s.name())
 		if err != nil {
 			s.giveBack(asked)
 			return err
@@ -154,13 +204,12 @@ func (s *shard) beat(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.since.CompareAndSwap(0, max(1, int64(d.Now)))
-		if b.Settings != l.settings {
-			if b.Since > l.since.Load() {
-				s.look(b, d.Now, began, nil)
-				return errOlder
-			}
-			b = &board{Came: b.Settings != "", Settings: l.settings, Since: l.since.Load(), Lent: b.Lent, Turn: b.Turn, Subjects: map[string]*subject{}}
+		before := b.Settings
+		b, mine := l.agree(b, d.Now)
+		s.divide(b)
+		if !mine {
+			s.look(b, d.Now, began, nil)
+			return errOlder
 		}
 		s.look(b, d.Now, began, b.Subjects)
 		told := make(map[string]int64, len(b.Subjects)) // by others, so far
@@ -168,6 +217,13 @@ func (s *shard) beat(ctx context.Context) error {
 			told[id] = x.Asked
 		}
 		note(b, asked)
+		if b.Settings != before && before != "" {
+			// The others here must know before the home does. In the next beat it is told.
+			if _, err := l.options.Store.WriteDocument(ctx, d, b.bytes(), store.MaxDocumentTTL); err != nil {
+				return err
+			}
+			return errNothing
+		}
 		leads := b.Leader == l.self || b.Leader == "" || began-s.turned > patience
 		if !leads {
 			if len(asked) == 0 {
@@ -183,7 +239,7 @@ func (s *shard) beat(ctx context.Context) error {
 			pause(ctx, try)
 			continue
 		}
-		return s.lead(ctx, name, d, b, asked, told)
+		return s.lead(ctx, d, b, asked, told)
 	}
 	s.giveBack(asked)
 	return fmt.Errorf("%w: the region's shares were changed by others %d times meanwhile", headgate.ErrUnavailable, tries)
@@ -287,7 +343,7 @@ func note(b *board, all []asked) {
 }
 
 // lead asks the home, and publishes what it lends.
-func (s *shard) lead(ctx context.Context, name string, d store.Document, b *board, asked []asked, told map[string]int64) error {
+func (s *shard) lead(ctx context.Context, d store.Document, b *board, asked []asked, told map[string]int64) error {
 	began := s.layer.now()
 	wants, err := s.measure(ctx, b, began)
 	if err == nil {
@@ -316,7 +372,7 @@ func (s *shard) lead(ctx context.Context, name string, d store.Document, b *boar
 			delete(s.leads, w.id)
 		}
 	}
-	b.Leader, b.Turn, b.Came = s.layer.self, b.Turn+1, false
+	b.Leader, b.Turn = s.layer.self, b.Turn+1
 	b.Left = until - published
 	mine := b.Subjects
 	for try := range tries {
@@ -326,6 +382,7 @@ func (s *shard) lead(ctx context.Context, name string, d store.Document, b *boar
 		}
 		if written {
 			s.turn, s.turned = b.Turn, published
+			s.divide(b)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.publish(mine, until)
@@ -336,7 +393,7 @@ func (s *shard) lead(ctx context.Context, name string, d store.Document, b *boar
 			return nil
 		}
 		pause(ctx, try)
-		if d, err = s.layer.options.Store.ReadDocument(ctx, name); err != nil {
+		if d, err = s.layer.options.Store.ReadDocument(ctx, s.name()); err != nil {
 			return err
 		}
 		now, err := readBoard(&d)
@@ -407,7 +464,7 @@ func (s *shard) measure(ctx context.Context, b *board, now time.Duration) ([]*wa
 		}
 		x.Asked = 0
 		all = append(all, w)
-		if rule := s.counter(ld.rule, w.before); rule != nil {
+		if rule := s.counter(ld.rule, s.floors.Load(), w.before); rule != nil {
 			checks, of = append(checks, headgate.Check{Rule: rule, Key: string(x.Key)}), append(of, w)
 		}
 		if len(checks) == headgate.MaxChecks {
@@ -423,7 +480,7 @@ func (s *shard) measure(ctx context.Context, b *board, now time.Duration) ([]*wa
 		limits := w.lead.rule.Limits()
 		for i := range limits {
 			l := &limits[i]
-			floor := s.layer.options.floor(l)
+			floor := s.floors.Load().of(l)
 			p := w.lead.peaks[l.Slot()]
 			if p == nil {
 				p = &peak{units: floor + w.subject.Lent[l.Slot()], at: now}
@@ -489,6 +546,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 	l := s.layer
 	o := &l.options
 	name := "regions " + l.settings + " " + strconv.Itoa(s.number)
+	came := b.Came
 	var first *home
 	for try := range tries {
 		l.counts.home.Add(1)
@@ -511,9 +569,18 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 		if _, here := h.Joined[o.Region]; !here {
 			h.Joined[o.Region], h.Age = !b.Lent, 0
 		}
-		if b.Came {
+		switch {
+		case b.Came != "" && h.Came[o.Region] != b.Came:
 			// The others may have left this document, too, and be lent units by that of other settings.
 			h.Born, h.Joined, h.Age = rand.Text(), map[string]bool{o.Region: false}, 0
+			h.Came[o.Region] = b.Came
+		case h.all(o):
+			b.Came = ""
+			for i := range b.Before {
+				b.Before[i].Over = max(b.Before[i].Over, h.Age.Truncate(o.Lease))
+			}
+		default:
+			b.Came = ""
 		}
 		before := h.of(o.Region)
 		beat := h.Beats[o.Region]
@@ -542,7 +609,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			}
 		}
 		h.sweep()
-		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && !b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
+		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && came == b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
 			return nil // Nothing new: writes of regions that are near would be in the way of others.
 		}
 		h.settled(o.Region)
@@ -566,11 +633,13 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 // slower one what that one would have in use: so a counter that gets a faster rate again may have
 // drained too much, which is charged.
 func (s *shard) change(ctx context.Context, b *board, wants []*want) error {
+	own, next := s.floors.Load(), newFloors(&s.layer.options, b.Own, b.Before)
 	for _, w := range wants {
 		limits := w.lead.rule.Limits()
 		for i := range limits {
-			if slot := limits[i].Slot(); limits[i].Algorithm == headgate.TokenBucket && w.lent[slot] != w.before[slot] {
-				if err := s.changeBucket(ctx, w, i); err != nil {
+			l := &limits[i]
+			if slot := l.Slot(); l.Algorithm == headgate.TokenBucket && own.of(l)+w.before[slot] != next.of(l)+w.lent[slot] {
+				if err := s.changeBucket(ctx, w, i, own, next); err != nil {
 					return err
 				}
 				break
@@ -588,9 +657,9 @@ func (s *shard) change(ctx context.Context, b *board, wants []*want) error {
 }
 
 // changeBucket tells the counter of a subject, of which limit i is the first bucket, of its new rates.
-func (s *shard) changeBucket(ctx context.Context, w *want, i int) error {
+func (s *shard) changeBucket(ctx context.Context, w *want, i int, own, then *floors) error {
 	limits := w.lead.rule.Limits()
-	now, next := s.counter(w.lead.rule, w.before), s.counter(w.lead.rule, w.lent)
+	now, next := s.counter(w.lead.rule, own, w.before), s.counter(w.lead.rule, then, w.lent)
 	if now == nil || next == nil {
 		return nil // No share of it admits anything.
 	}
@@ -629,11 +698,11 @@ func inUse(d *headgate.Decision) float64 {
 
 // counter is a rule by which the counters of this region are read while so much is lent; nil if there
 // is none.
-func (s *shard) counter(of *headgate.Rule, lent map[uint64]int64) *headgate.Rule {
+func (s *shard) counter(of *headgate.Rule, own *floors, lent map[uint64]int64) *headgate.Rule {
 	limits := of.Limits()
 	all := make([]headgate.Limit, len(limits))
 	for i := range limits {
-		all[i] = counter(&limits[i], s.layer.options.floor(&limits[i])+lent[limits[i].Slot()])
+		all[i] = counter(&limits[i], own.of(&limits[i])+lent[limits[i].Slot()])
 	}
 	return like(of, all)
 }
