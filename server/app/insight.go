@@ -222,6 +222,7 @@ func (a *App) storeStatus(of insight.Range) insightapi.Store {
 	add := func(name string, value int64, help string) {
 		out.Figures = append(out.Figures, insightapi.Figure{Group: group, Name: name, Value: value, Help: help})
 	}
+	out.Region = a.layers.regions.status(a.settings.Region)
 	s := a.without.Stats()
 	if o := a.outage(); o != nil {
 		out.State = o.State

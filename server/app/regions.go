@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/layered/regions"
+	"github.com/headgate/headgate/telemetry/insight"
 )
 
 // regionMistakes returns what is wrong with the settings of regions.
@@ -121,6 +124,34 @@ func (r *regionShares) Close(ctx context.Context) error {
 	err := r.Layer.Close(ctx)
 	r.home.Close()
 	return err
+}
+
+// maxShares is how many shares a page shows.
+const maxShares = 100
+
+// status says what the region has of limits.
+func (r *regionShares) status(name string) *insightapi.Region {
+	if r == nil {
+		return nil
+	}
+	s, shares := r.Stats(), r.Shares()
+	out := &insightapi.Region{Name: name, Lent: s.Lent, Shares: []insightapi.Share{}, More: max(0, len(shares)-maxShares)}
+	if s.Cut != nil {
+		out.Cut = s.Cut.Error()
+	}
+	for _, x := range shares[:len(shares)-out.More] {
+		others := []insightapi.Lent{}
+		for _, region := range slices.Sorted(maps.Keys(x.Lent)) {
+			if n := x.Lent[region]; n > 0 && region != name {
+				others = append(others, insightapi.Lent{Region: region, Units: n})
+			}
+		}
+		out.Shares = append(out.Shares, insightapi.Share{
+			Rule: x.Rule, Key: insight.Name{Raw: x.Key}, Limit: x.Limit.String(), Units: x.Limit.Capacity(), Own: x.Own, Lent: x.Lent[name],
+			SinceMS: x.Since.Milliseconds(), Demand: int64(x.Demand*60 + 0.5), Others: others,
+		})
+	}
+	return out
 }
 
 // collect adds the metrics of the region's shares.

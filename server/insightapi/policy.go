@@ -73,6 +73,42 @@ type Store struct {
 	insight.StoreReport
 	// Figures are further numbers, in the order in which to show them.
 	Figures []Figure `json:"figures"`
+	// Region is this region, if limits are divided among several.
+	Region *Region `json:"region,omitempty"`
+}
+
+// Region is a region that has shares of limits.
+type Region struct {
+	Name string `json:"name"`
+	// Cut says why the home cannot be asked, as this instance has seen it.
+	Cut string `json:"cut,omitempty"`
+	// Lent is how many keys have more than the region's own part.
+	Lent int64 `json:"lent"`
+	// Shares are those for which this instance asks the home, the largest demand first.
+	Shares []Share `json:"shares"`
+	More   int     `json:"more"`
+}
+
+// Share is what a region has of one limit of a key.
+type Share struct {
+	Rule  string       `json:"rule"`
+	Key   insight.Name `json:"key"`
+	Limit string       `json:"limit"`
+	// Units are those of the limit, of which Own are the region's for good, and Lent for SinceMS.
+	Units   int64 `json:"units"`
+	Own     int64 `json:"own"`
+	Lent    int64 `json:"lent"`
+	SinceMS int64 `json:"since_ms"`
+	// Demand is how many units a minute are asked for.
+	Demand int64 `json:"demand_per_minute"`
+	// Others are the units that are lent to other regions.
+	Others []Lent `json:"others"`
+}
+
+// Lent is how many units a region has beyond its own.
+type Lent struct {
+	Region string `json:"region"`
+	Units  int64  `json:"units"`
 }
 
 // Figure is a number with a name and a meaning.

@@ -71,7 +71,11 @@ func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
 	if units < h.Burst {
 		h.Old = append(h.Old, h.Grant)
 	}
-	h.Grant = Grant{Burst: units, Until: now + a.Lasts.Microseconds(), Tail: tail}
+	since := h.Since
+	if h.Burst == 0 {
+		since = now
+	}
+	h.Grant = Grant{Burst: units, Until: now + a.Lasts.Microseconds(), Tail: tail, Since: since}
 	p.sweep()
 	return units
 }
@@ -109,6 +113,7 @@ func (p *Pool) Pass(id string, elapsed int64) {
 	if i := p.find(id); i >= 0 {
 		h := &p.Holders[i]
 		h.Until -= elapsed
+		h.Since -= elapsed
 		for j := range h.Old {
 			h.Old[j].Until -= elapsed
 		}

@@ -92,6 +92,8 @@ type Grant struct {
 	Turn int64 `json:"t,omitempty"`
 	// Tail is the [Loan.Tail] of a loan, in microseconds.
 	Tail int64 `json:"a,omitempty"`
+	// Since is when a loan began, which was then renewed with more or fewer units, in microseconds.
+	Since int64 `json:"s,omitempty"`
 }
 
 // Holder is one holder and what it may use.

@@ -162,6 +162,7 @@ func TestDashboard(t *testing.T) {
 		{"pages", pages},
 		{"live", live},
 		{"flow", flowPage},
+		{"regions", regionsPage},
 		{"lab", labPage},
 		{"lab as a file", labFile},
 		{"report of a replay", replayReport},

@@ -606,6 +606,27 @@ func TestSettingsAndBack(t *testing.T) {
 	})
 }
 
+// TestShares: the process that asks the home knows who has what, until the lease has ended.
+func TestShares(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, headgate.PerSecond(100), 2, 4*time.Second)
+		w.regions[0].offered, w.regions[2].offered = 60, 20
+		w.run(15 * time.Second)
+		shares := func() []regions.Share {
+			return append(w.regions[0].processes[0].layer.Shares(), w.regions[0].processes[1].layer.Shares()...)
+		}
+		all := shares()
+		if len(all) != 1 || all[0].Own != 2 || all[0].Lent["eu"] < 58 || all[0].Lent["ap"] < 18 || all[0].Lent["us"] != 0 || all[0].Demand < 55 || all[0].Demand > 65 || all[0].Since < time.Second {
+			t.Errorf("the shares are %+v, want one, of a demand of 60 that is met", all)
+		}
+		w.regions[0].cut(true)
+		w.run(6 * time.Second)
+		if all := shares(); len(all) != 0 {
+			t.Errorf("after the lease, the shares are %+v, want none", all)
+		}
+	})
+}
+
 // TestOtherFloor: some processes have another floor than the others.
 func TestOtherFloor(t *testing.T) {
 	for _, floors := range [][2]int{{2, 33}, {33, 2}} {

@@ -128,6 +128,22 @@ func (h *home) lent(pool, region string) (units int64, done bool) {
 	return 0, true
 }
 
+// share is what all regions have of a pool.
+func (h *home) share(o *Options, pool string) (lent map[string]int64, since time.Duration) {
+	lent = make(map[string]int64, len(o.Regions))
+	for _, region := range o.Regions {
+		lent[region], _ = h.lent(pool, region)
+	}
+	if p := h.Pools[pool]; p != nil {
+		for i := range p.Holders {
+			if p.Holders[i].ID == o.Region {
+				since = -time.Duration(p.Holders[i].Since) * time.Microsecond
+			}
+		}
+	}
+	return lent, since
+}
+
 // ask asks for units of one pool.
 func (h *home) ask(o *Options, pool string, total int64, l share.Loan) int64 {
 	p := h.Pools[pool]

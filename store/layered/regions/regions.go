@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -209,6 +210,37 @@ func (l *Layer) Stats() Stats {
 		s.Lent += l.boards[i].lending()
 	}
 	return s
+}
+
+// Share is what the regions have of one limit of a key.
+type Share struct {
+	Rule, Key string
+	Limit     headgate.Limit
+	// Demand is how many units a second this region is asked for.
+	Demand float64
+	// Own is how many units are always this region's, and Lent are those that each region has beyond,
+	// as this region has heard last. Since is for how long it has had any itself.
+	Own   int64
+	Lent  map[string]int64
+	Since time.Duration
+}
+
+// Shares returns the shares of the keys for which this process asks the home. Another process of the
+// region may ask for others.
+func (l *Layer) Shares() []Share {
+	var all []Share
+	for i := range l.boards {
+		s := &l.boards[i]
+		s.mu.Lock()
+		if l.now() < s.until {
+			all = append(all, s.shares...)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Demand, a.Demand), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Key, b.Key))
+	})
+	return all
 }
 
 // now is how long the layer has been there.

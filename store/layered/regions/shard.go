@@ -31,11 +31,13 @@ type shard struct {
 
 	floors atomic.Pointer[floors]
 
-	mu     sync.Mutex // guards keys, and lent and until, which requests read
+	mu     sync.Mutex // guards keys, lent, until and shares
 	keys   map[layer.Counter]*key
 	lent   map[string]*subject
 	until  time.Duration
 	active bool // whether something is lent, or asked for, by any process
+
+	shares []Share // that the leader has asked for; empty in others
 
 	turn   int64         // of the board
 	turned time.Duration // when another one was first seen
@@ -291,11 +293,11 @@ func (s *shard) look(b *board, now headgate.Instant, began time.Duration, subjec
 	before := s.looked
 	s.looked = began
 	changed := b.Turn != s.turn
-	if changed {
-		s.turn, s.turned = b.Turn, began
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if changed {
+		s.turn, s.turned, s.shares = b.Turn, began, nil
+	}
 	s.active = false
 	for _, x := range subjects {
 		s.active = s.active || x.Asked > 0 || len(x.Lent) > 0
@@ -386,6 +388,10 @@ func (s *shard) lead(ctx context.Context, d store.Document, b *board, asked []as
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.publish(mine, until)
+			s.shares = s.shares[:0]
+			for _, w := range wants {
+				s.shares = append(s.shares, w.shares...)
+			}
 			for _, x := range mine {
 				s.active = s.active || len(x.Lent) > 0
 			}
@@ -425,6 +431,7 @@ type want struct {
 	before  map[uint64]int64 // what is lent as all processes know it
 	lent    map[uint64]int64 // and what will be
 	gone    bool
+	shares  []Share
 }
 
 // measure finds what each subject wants, and what is in use.
@@ -587,7 +594,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 		h.Beats[o.Region] = mathrand.Int64N(1<<53-1) + 1
 		for _, w := range wants {
 			limits := w.lead.rule.Limits()
-			w.gone = true
+			w.gone, w.shares = true, nil
 			for i := range limits {
 				lim := &limits[i]
 				pool := poolOf(w.id, lim)
@@ -604,6 +611,8 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 				if units > 0 {
 					w.lent[lim.Slot()] = units
 				}
+				lent, since := h.share(o, pool)
+				w.shares = append(w.shares, Share{w.lead.rule.Name(), string(w.subject.Key), *lim, w.lead.rate, s.floors.Load().of(lim), lent, since})
 				_, done := h.lent(pool, o.Region)
 				w.gone = w.gone && done && w.demand[i] == 0
 			}
