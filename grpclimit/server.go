@@ -154,6 +154,8 @@ func (s *Server) answer(c *Call, a *admission.Attempt[*Call]) error {
 		return errNobody(a.Entry, &s.reader.apiKeys)
 	case admission.Unclear:
 		return errUnclear(a.Why)
+	case admission.TooLong:
+		return errUnclear("What the call gives as its " + a.Entry + " is too long.")
 	case admission.Listed:
 		return errForbidden()
 	case admission.Shed:

@@ -188,6 +188,10 @@ func TestUnclearAPIKey(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
+	long := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", strings.Repeat("k", policy.MaxValue+1))
+	if _, err := api.UnaryCall(long, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a key that is too long: %v", err)
+	}
 	two := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "k1", "x-api-key", "k2")
 	if _, err := api.UnaryCall(two, new(testpb.SimpleRequest)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("two keys: %v", err)

@@ -91,6 +91,8 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission
 		p = m.nobody(a.Entry)
 	case admission.Unclear:
 		p = Problem(notice.Ambiguous(a.Why))
+	case admission.TooLong:
+		p = Problem(notice.TooLong(a.Entry))
 	case admission.Listed:
 		p = Problem(notice.Forbidden())
 	}

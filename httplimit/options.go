@@ -65,7 +65,7 @@ type Hooks struct {
 	// its rule in the [Policy] warns, also for rules in shadow.
 	Soft func(r *http.Request, d headgate.Decision)
 	// Missing is called for each request that lacks the entry by which a limit counts, whatever
-	// happens to the request.
+	// happens to the request, and for each whose entry is unclear or too long.
 	Missing func(r *http.Request, entry string)
 	// Failed is called for each error: the store did not answer, a request's cost was out of
 	// bounds, or a unit could not be given back.

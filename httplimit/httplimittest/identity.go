@@ -88,6 +88,15 @@ func missing(t *testing.T, mk Maker) {
 			s.want([]int{400}, "Authorization", line)
 		}
 	})
+	t.Run("too long to be counted by", func(t *testing.T) {
+		// The servers of some frameworks take no headers of that length.
+		long := httplimit.ByFunc("long", func(r *http.Request) string {
+			return strings.Repeat(r.Header.Get("A"), policy.MaxValue) + r.Header.Get("B")
+		})
+		s := newSubject(t, mk, httplimit.Limit(long, one("rule")))
+		s.want([]int{200}, "A", "a")
+		s.want([]int{431}, "A", "a", "B", "b")
+	})
 }
 
 func forwarded(t *testing.T, mk Maker) {

@@ -126,6 +126,7 @@ func TestOutcomes(t *testing.T) {
 		{"no key, and another address", byKey, nil, byIP, nil, []string{"ip=192.0.2.1", "ip=192.0.2.2"}, Passed, "", []string{"missing api_key", "missing api_key"}},
 		{"neither key nor address", byKey, nil, byIP, nil, []string{""}, Lacking, "api_key", []string{"missing api_key"}},
 		{"a key of two words", byKey, nil, nil, nil, []string{"api_key=?"}, Unclear, "api_key", []string{"missing api_key"}},
+		{"a key that is too long", byKey, nil, nil, nil, []string{"api_key=" + strings.Repeat("a", policy.MaxValue+1)}, TooLong, "api_key", []string{"missing api_key"}},
 		{"unclear whatever rules need", limit(By(address), "ip", headgate.PerHour(1)), nil, with(func(o *Options[string]) { o.Unclear = func(string) string { return "bad" } }), nil, []string{"ip=::1"}, Unclear, "", nil},
 		{"a key of two words that nobody needs", limit(By(address), "ip", headgate.PerHour(1)), nil, nil, nil, []string{"ip=::1 api_key=?"}, Passed, "", nil},
 		{"costs nothing", costing(0), nil, nil, nil, []string{"", "", "", ""}, Passed, "", nil},

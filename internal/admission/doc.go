@@ -15,7 +15,7 @@
 //	checks     what the bindings and the policy make of the facts
 //	permits    of the policy's bounds on what is in progress, which may be waited for
 //	charge     Charge.Decide: the store decides, a leaky bucket's delay is waited for
-//	outcome    Passed, Open, Lacking, Unclear, Listed, Denied, Busy, Unavailable, Ended or Broken
+//	outcome    Passed, Open, Lacking, Unclear, TooLong, Listed, Denied, Busy, Unavailable, Ended or Broken
 //	passage    of an admitted request of which something depends on how it ends
 //
 // A [Passage] holds what has to be told how the request ended: its permits, and its charge

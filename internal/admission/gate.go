@@ -118,6 +118,8 @@ const (
 	// Unclear means that servers read the request in different ways, and a rule depends on the
 	// difference.
 	Unclear
+	// TooLong means that a value of the request is longer than [policy.MaxValue].
+	TooLong
 	// Listed means that the policy's deny list turns the request away.
 	Listed
 	// Denied means that a limit denies the request.
@@ -139,8 +141,8 @@ const (
 // request has been answered.
 type Attempt[R any] struct {
 	Outcome Outcome
-	// Entry is the name of the entry for Lacking and, if it is about an entry, for Unclear. Why is
-	// the text for the client, for Unclear.
+	// Entry is the name of the entry for Lacking and TooLong and, if it is about an entry, for
+	// Unclear. Why is the text for the client, for Unclear.
 	Entry, Why string
 	// Err is the error behind Open, Unavailable, Ended, Broken and Shed. Hooks were told about it,
 	// except for Ended.
@@ -237,6 +239,13 @@ func (a *Attempt[R]) decide(ctx context.Context, r R, wait time.Duration) Outcom
 	facts, legible := a.find(r)
 	if !legible {
 		return Unclear
+	}
+	for i := range facts {
+		if len(facts[i].Value) > policy.MaxValue {
+			a.Entry = facts[i].Name
+			a.gate.missing(r, a.Entry)
+			return TooLong
+		}
 	}
 	if outcome := a.bind(r, facts, cost); outcome != Passed {
 		return outcome

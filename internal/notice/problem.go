@@ -109,6 +109,12 @@ func Uncountable(detail string) Problem {
 	return Problem{Title: "The request cannot be counted", Status: 400, Detail: detail}
 }
 
+// TooLong is the problem of a request whose value for an entry is longer than what is counted by:
+// status 431.
+func TooLong(entry string) Problem {
+	return Problem{Title: "The request is too large", Status: 431, Detail: "What it gives as its " + entry + " is too long."}
+}
+
 // Ambiguous is the problem of a request that servers read in different ways, so that it
 // could be counted by the one and served by the other: status 400. The detail says what is
 // wrong with it.

@@ -411,7 +411,8 @@ var (
 )
 
 func tooLong(entry string) *httplimit.Problem {
-	return &httplimit.Problem{Title: "The request is too large", Status: http.StatusRequestHeaderFieldsTooLarge, Detail: fmt.Sprintf("What it gives as its %s is too long.", entry)}
+	p := httplimit.Problem(notice.TooLong(entry))
+	return &p
 }
 
 func bodyTooLarge(most int64) *httplimit.Problem {
