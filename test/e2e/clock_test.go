@@ -66,7 +66,7 @@ rules:
 func TestManualClock(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
-	s := manual(t, token, []string{"rules:", "  - name: report", "    match: { tenant: present }", "    per: [tenant]", "    in_progress: { limit: 1, shared: true, ttl: 30s, wait: 20s, queue: 5 }"})
+	s := administered(t, token, []string{"rules:", "  - name: report", "    match: { tenant: present }", "    per: [tenant]", "    in_progress: { limit: 1, shared: true, ttl: 30s, wait: 20s, queue: 5 }"}, "--clock", "manual")
 	turned := func(by string) { turn(t, s, token, by) }
 	acquire := func(holder string) <-chan answer {
 		got := make(chan answer, 1)

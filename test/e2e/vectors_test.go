@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	policyfile "github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/layered/fallback"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -34,11 +36,12 @@ import (
 // checked where they are read, in internal/identity; its answers are for clients of the HTTP API.
 type vectors struct {
 	Token           string
+	Servers         map[string][]string
 	Calls, Requests struct {
 		Policy []string
 		Cases  []struct {
-			Name, Dialect string
-			Steps         []vectorStep
+			Name, Server string
+			Steps        []vectorStep
 		}
 	}
 }
@@ -51,6 +54,7 @@ type vectorStep struct {
 	AtOf    *int `json:"at_of"`
 	Want    struct {
 		Status  int
+		After   int64 `json:"retry_after_ms"`
 		Headers map[string]string
 		Body    any
 		Error   string
@@ -65,7 +69,7 @@ func readVectors(t *testing.T) (v vectors) {
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}
-	if err != nil || len(v.Calls.Cases) < 15 || len(v.Requests.Cases) < 11 {
+	if err != nil || len(v.Servers) != 4 || len(v.Calls.Cases) < 17 || len(v.Requests.Cases) < 13 {
 		t.Fatalf("%d cases of calls and %d of requests: %v", len(v.Calls.Cases), len(v.Requests.Cases), err)
 	}
 	return v
@@ -142,13 +146,13 @@ func turn(t *testing.T, s *server, token, by string) {
 func TestVectorsOverHTTP(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
-	s := manual(t, v.Token, v.Calls.Policy)
+	servers := v.servers(t)
 	paths := map[string]string{
 		"check": "/v1/check?status=true&at=true", "peek": "/v1/peek?status=true", "reserve": "/v1/reserve?status=true&at=true", "refund": "/v1/refund", "reset": "/v1/reset",
 		"settle": "/v1/settle", "cancel": "/v1/cancel", "acquire": "/v1/permits/acquire", "release": "/v1/permits/release",
 	}
 	for _, c := range v.Calls.Cases {
-		at := make([]any, len(c.Steps))
+		s, at := servers[c.Server], make([]any, len(c.Steps))
 		for i, step := range c.Steps {
 			if step.Advance != "" {
 				turn(t, s, v.Token, step.Advance)
@@ -175,8 +179,9 @@ func TestVectorsOverHTTP(t *testing.T) {
 				for _, m := range mistakes {
 					fields = append(fields, m.(map[string]any)["field"].(string))
 				}
-				if !slices.Equal(fields, step.Want.Fields) {
-					t.Errorf("%s: mistakes in %q", where, fields)
+				after, _ := strconv.ParseInt(a.header.Get("Retry-After"), 10, 64)
+				if !slices.Equal(fields, step.Want.Fields) || after*1000 != step.Want.After {
+					t.Errorf("%s: mistakes in %q, again in %d s", where, fields, after)
 				}
 				continue
 			}
@@ -220,14 +225,17 @@ func (s *vectorStep) request(t *testing.T, at []any) string {
 func TestVectorsOfClient(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
-	s := manual(t, v.Token, v.Calls.Policy, "--grpc-listen", "127.0.0.1:0")
-	c, err := client.New(grpcAddress(t, s), client.Plaintext(), client.Timeout(client.MaxTimeout))
-	if err != nil {
-		t.Fatal(err)
+	servers, clients := v.servers(t, "--grpc-listen", "127.0.0.1:0"), make(map[string]*client.Client)
+	for name, s := range servers {
+		c, err := client.New(grpcAddress(t, s), client.Plaintext(), client.Timeout(client.MaxTimeout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		clients[name] = c
 	}
-	t.Cleanup(func() { _ = c.Close() })
 	for _, of := range v.Calls.Cases {
-		at := make([]any, len(of.Steps))
+		s, c, at := servers[of.Server], clients[of.Server], make([]any, len(of.Steps))
 		for i, step := range of.Steps {
 			if step.Advance != "" {
 				turn(t, s, v.Token, step.Advance)
@@ -237,7 +245,8 @@ func TestVectorsOfClient(t *testing.T) {
 			where := fmt.Sprintf("%s, step %d", of.Name, i+1)
 			if step.Want.Error != "" {
 				_, invalid := errors.AsType[*headgate.InvalidError](err)
-				if !invalid && !errors.Is(err, headgate.ErrConflict) && !errors.Is(err, headgate.ErrNoReservation) {
+				mistake := invalid || errors.Is(err, headgate.ErrConflict) || errors.Is(err, headgate.ErrNoReservation)
+				if mistake != (step.Want.Error == "mistake") || errors.Is(err, headgate.ErrUnavailable) == mistake {
 					t.Errorf("%s: %v, %v", where, got, err)
 				}
 				continue
@@ -337,10 +346,21 @@ func TestVectorsOfMiddleware(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dialect := range []httplimit.Dialect{httplimit.XRateLimit, httplimit.RateLimitTriple, httplimit.Draft11} {
+	dialects := map[string]httplimit.Dialect{"x-ratelimit": httplimit.XRateLimit, "ratelimit-triple": httplimit.RateLimitTriple, "draft-11": httplimit.Draft11}
+	for server := range v.Servers {
 		clock := memory.NewManualClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		var decides headgate.Store = memory.New(memory.Clock(clock.Micros))
+		dialect, turned := dialects[server]
+		if !turned {
+			layer, err := fallback.New(silent{memory.New()}, fallback.Options{Local: memory.New()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = layer.Close(context.Background()) })
+			decides, dialect = layer.Store(), httplimit.XRateLimit
+		}
 		mux := http.NewServeMux()
-		limit, err := httplimit.New(memory.New(memory.Clock(clock.Micros)), httplimit.Policy(set), httplimit.Headers(dialect),
+		limit, err := httplimit.New(decides, httplimit.Policy(set), httplimit.Headers(dialect), httplimit.OnStoreError(httplimit.FailClosed),
 			httplimit.TrustProxies(httplimit.XForwardedFor, "127.0.0.0/8"), httplimit.Route(httplimit.MuxRoute(mux)))
 		if err != nil {
 			t.Fatal(err)
@@ -358,7 +378,7 @@ func TestVectorsOfMiddleware(t *testing.T) {
 		site := httptest.NewServer(limit(mux))
 		t.Cleanup(site.Close)
 		for _, c := range v.Requests.Cases {
-			if c.Dialect != dialect.String() {
+			if c.Server != server {
 				continue
 			}
 			for i, step := range c.Steps {
@@ -384,6 +404,7 @@ func (s *vectorStep) requested(t *testing.T, url string) string {
 	var q struct {
 		Method, Path string
 		Headers      [][2]string
+		Times        int
 	}
 	if err := json.Unmarshal(s.Request, &q); err != nil {
 		t.Fatal(err)
@@ -392,7 +413,10 @@ func (s *vectorStep) requested(t *testing.T, url string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range q.Headers {
+	for i, h := range q.Headers {
+		if i == len(q.Headers)-1 && q.Times > 0 {
+			h[1] = strings.Repeat(h[1], q.Times)
+		}
 		r.Header.Add(h[0], h[1])
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -422,12 +446,36 @@ func (s *vectorStep) requested(t *testing.T, url string) string {
 	return ""
 }
 
-// manual starts a server whose clock is turned by hand.
-func manual(t *testing.T, token string, policy []string, args ...string) *server {
+// silent is a store that does not answer.
+type silent struct{ *memory.Store }
+
+func (silent) Take(_ context.Context, _ headgate.Op, _ []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return dst, headgate.ErrUnavailable
+}
+
+func (silent) Reserve(_ context.Context, _ headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	return headgate.Reservation{}, dst, headgate.ErrUnavailable
+}
+
+// servers starts those that the calls need, by name; that of "" is x-ratelimit.
+func (v *vectors) servers(t *testing.T, args ...string) map[string]*server {
+	t.Helper()
+	started := make(map[string]*server)
+	for name, options := range v.Servers {
+		if name == "x-ratelimit" || name == "away" {
+			started[name] = administered(t, v.Token, v.Calls.Policy, append(options, args...)...)
+		}
+	}
+	started[""] = started["x-ratelimit"]
+	return started
+}
+
+// administered starts a server with the admin's token.
+func administered(t *testing.T, token string, policy []string, args ...string) *server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return serve(t, append([]string{"--config", policyFile(t, strings.Join(policy, "\n")), "--clock", "manual", "--admin-token-file", file}, args...)...)
+	return serve(t, append([]string{"--config", policyFile(t, strings.Join(policy, "\n")), "--admin-token-file", file}, args...)...)
 }

@@ -1,4 +1,4 @@
-"""The same site in each framework, behind the middleware. URLS has the services, by dialect."""
+"""The same site in each framework, behind the middleware. URLS has the services, by the names in the vectors."""
 
 import asyncio
 import json
@@ -163,18 +163,18 @@ TRUST = ["127.0.0.0/8"]
 
 
 def limited(app: Any, route: Callable[[Scope], str]) -> dict[str, asgi.Limit]:
-    client = {dialect: AsyncClient(url, timeout=TIMEOUT) for dialect, url in URLS.items()}
-    return {dialect: asgi.Limit(app, client=client[dialect], trust=TRUST, route=route) for dialect in URLS}
+    client = {name: AsyncClient(url, timeout=TIMEOUT) for name, url in URLS.items()}
+    return {name: asgi.Limit(app, client=client[name], trust=TRUST, route=route) for name in URLS}
 
 
 class Limits:
-    """The middleware of the dialect that the request asks for."""
+    """The middleware of the service that the request asks for."""
 
     def __init__(self, app: Any, route: Callable[[Scope], str] = routes.starlette) -> None:
         self.limits = limited(app, route=route)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        await self.limits[header(scope, b"x-dialect")](scope, receive, send)
+        await self.limits[header(scope, b"x-server")](scope, receive, send)
 
 
 def header(scope: Scope, name: bytes) -> str:
@@ -201,8 +201,8 @@ async def application(scope: Scope, receive: Any, send: Any) -> None:
 
 
 def limited_wsgi(app: Any, route: Any) -> dict[str, wsgi.Limit]:
-    client = {dialect: Client(url, timeout=TIMEOUT) for dialect, url in URLS.items()}
-    return {d: wsgi.Limit(app, client=client[d], trust=TRUST, route=route) for d in URLS}
+    client = {name: Client(url, timeout=TIMEOUT) for name, url in URLS.items()}
+    return {name: wsgi.Limit(app, client=client[name], trust=TRUST, route=route) for name in URLS}
 
 
 WSGI_SITES = {
@@ -218,5 +218,5 @@ for limits in WSGI_SITES.values():
 
 def wsgi_application(environ: dict[str, Any], start_response: Any) -> Any:
     """All sites of WSGI."""
-    site = WSGI_SITES[environ.get("HTTP_X_APP", "flask")][environ.get("HTTP_X_DIALECT", "x-ratelimit")]
+    site = WSGI_SITES[environ.get("HTTP_X_APP", "flask")][environ.get("HTTP_X_SERVER", "x-ratelimit")]
     return site(environ, start_response)

@@ -43,7 +43,7 @@ class Process:
 
 
 class Service(Process):
-    """A headgate whose clock is turned by hand."""
+    """A headgate, whose clock is turned by hand with `--clock manual`."""
 
     def __init__(self, policy: str, *options: str) -> None:
         program = os.environ.get("HEADGATE_PROGRAM")
@@ -51,7 +51,7 @@ class Service(Process):
         self._directory = TemporaryDirectory(prefix="headgate-python-")
         file = Path(self._directory.name, "policy.yml")
         file.write_text(policy)
-        args = [program, "serve", "--listen", "127.0.0.1:0", "--clock", "manual", "--config", str(file), *options]
+        args = [program, "serve", "--listen", "127.0.0.1:0", "--config", str(file), *options]
         super().__init__(args, r"msg=serving address=(\S+)", HEADGATE_ADMIN_TOKEN=VECTORS["token"])
 
     def stop(self) -> None:

@@ -39,7 +39,7 @@ rules:
 
 @pytest.fixture
 def server(service: Callable[..., Service]) -> Iterator[Service]:
-    started = service(POLICY)
+    started = service(POLICY, "--clock", "manual")
     yield started
     started.advance("24h")
 

@@ -32,5 +32,5 @@ def test_bare_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_vectors_are_all_run() -> None:
     """A part of the vectors that nobody runs shows here."""
-    parts = {"about", "token", "answers", "calls", "requests", "addresses", "api_keys", "hosts"}
+    parts = {"about", "token", "servers", "answers", "calls", "requests", "addresses", "api_keys", "hosts"}
     assert set(VECTORS) == parts

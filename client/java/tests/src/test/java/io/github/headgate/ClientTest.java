@@ -60,7 +60,7 @@ class ClientTest {
                 match: { tenant: present }
                 per: [tenant]
                 in_progress: { limit: 1, shared: true, ttl: 1h, wait: 20s, queue: 10 }
-            """);
+            """, "x-ratelimit");
 
     @AfterEach
     void anotherDay() {

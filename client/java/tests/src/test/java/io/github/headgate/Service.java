@@ -17,7 +17,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.regex.Pattern;
 
-/** A headgate whose clock is turned by hand. The tests of one JVM share those with the same policy and options. */
+/** A headgate. The tests of one JVM share those with the same policy and options. */
 public final class Service {
     /** A machine that is busy with other tests may be slow; none of these is about that. */
     public static final Duration TIMEOUT = Duration.ofSeconds(30);
@@ -30,25 +30,30 @@ public final class Service {
     public final String url;
 
     @SuppressWarnings("unchecked")
+    public static Map<String, Object> json(String text) {
+        return (Map<String, Object>) Json.read(text);
+    }
+
     private static Map<String, Object> vectors() {
         try {
             Path here = Path.of("").toAbsolutePath();
             while (!Files.exists(here.resolve("client/vectors.json"))) {
                 here = here.getParent();
             }
-            return (Map<String, Object>) Json.read(Files.readString(here.resolve("client/vectors.json")));
+            return json(Files.readString(here.resolve("client/vectors.json")));
         } catch (IOException err) {
             throw new IllegalStateException(err);
         }
     }
 
-    public static Service of(String policy, String... options) {
-        var key = new ArrayList<>(List.of(options));
-        key.add(policy);
-        return STARTED.computeIfAbsent(key, k -> new Service(policy, options));
+    /** Of the servers of the vectors, the one with this name. */
+    @SuppressWarnings("unchecked")
+    public static Service of(String policy, String name) {
+        var options = ((Map<String, List<String>>) VECTORS.get("servers")).get(name);
+        return STARTED.computeIfAbsent(List.of(policy, name), k -> new Service(policy, options));
     }
 
-    private Service(String policy, String... options) {
+    private Service(String policy, List<String> options) {
         String program = System.getenv("HEADGATE_PROGRAM");
         if (program == null) {
             throw new IllegalStateException("HEADGATE_PROGRAM is not set: it must be a headgate that is built, as by `make build`");
@@ -56,8 +61,8 @@ public final class Service {
         try {
             Path file = Files.createTempFile("headgate-java-", ".yml");
             Files.writeString(file, policy);
-            var command = new ArrayList<>(List.of(program, "serve", "--listen", "127.0.0.1:0", "--clock", "manual", "--config", file.toString()));
-            command.addAll(List.of(options));
+            var command = new ArrayList<>(List.of(program, "serve", "--listen", "127.0.0.1:0", "--config", file.toString()));
+            command.addAll(options);
             var builder = new ProcessBuilder(command);
             builder.environment().keySet().removeIf(name -> name.startsWith("HEADGATE_"));
             builder.environment().put("HEADGATE_ADMIN_TOKEN", TOKEN);
@@ -99,7 +104,6 @@ public final class Service {
     }
 
     /** Asks as the admin. */
-    @SuppressWarnings("unchecked")
     public Map<String, Object> admin(String method, String path, Map<String, Object> body) {
         try {
             var answer = HTTP.send(HttpRequest.newBuilder(URI.create(url + path)).timeout(TIMEOUT)
@@ -109,7 +113,7 @@ public final class Service {
             if (answer.statusCode() != 200) {
                 throw new IllegalStateException(path + ": " + answer.statusCode() + " " + answer.body());
             }
-            return (Map<String, Object>) Json.read(answer.body());
+            return json(answer.body());
         } catch (IOException | InterruptedException err) {
             throw new IllegalStateException(err);
         }

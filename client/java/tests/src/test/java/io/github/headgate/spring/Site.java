@@ -1,10 +1,9 @@
 package io.github.headgate.spring;
 
-import jakarta.servlet.http.HttpServletRequest;
+import java.io.IOException;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
-import java.util.concurrent.CountDownLatch;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
@@ -19,7 +18,7 @@ import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.servlet.function.RouterFunction;
 import org.springframework.web.servlet.function.RouterFunctions;
 import org.springframework.web.servlet.function.ServerResponse;
-import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
+import org.springframework.web.servlet.mvc.method.annotation.ResponseBodyEmitter;
 
 /** The site that the vectors are about, in Spring Boot. */
 @Configuration(proxyBeanMethods = false)
@@ -38,9 +37,8 @@ class Site {
 
     @RestController
     static class Pages {
-        static final CountDownLatch READ = new CountDownLatch(1);
-
         private final Mail mail;
+        private final ResponseBodyEmitter events = new ResponseBodyEmitter();
 
         Pages(Mail mail) {
             this.mail = mail;
@@ -68,22 +66,15 @@ class Site {
 
         /** Answers in two parts, the second when somebody has read the first. */
         @GetMapping("/events")
-        StreamingResponseBody events(HttpServletRequest request) {
-            return out -> {
-                out.write("first".getBytes());
-                out.flush();
-                try {
-                    READ.await();
-                } catch (InterruptedException err) {
-                    throw new IllegalStateException(err);
-                }
-                out.write("last".getBytes());
-            };
+        ResponseBodyEmitter events() throws IOException {
+            events.send("first");
+            return events;
         }
 
         @PostMapping("/read")
-        void read() {
-            READ.countDown();
+        void read() throws IOException {
+            events.send("last");
+            events.complete();
         }
     }
 
