@@ -48,9 +48,7 @@ import org.springframework.web.servlet.DispatcherServlet;
  * {@link RateLimited}; with Actuator the health {@code headgate}; with Micrometer the timer {@code headgate.calls}, by
  * {@code call} and {@code outcome}.
  */
-@AutoConfiguration(afterName = {
-    "org.springframework.boot.actuate.autoconfigure.metrics.CompositeMeterRegistryAutoConfiguration",
-    "org.springframework.boot.autoconfigure.ssl.SslAutoConfiguration"})
+@AutoConfiguration
 @EnableConfigurationProperties(HeadgateProperties.class)
 public class HeadgateAutoConfiguration {
     /** Spring makes it. */
@@ -128,31 +126,54 @@ public class HeadgateAutoConfiguration {
         }
     }
 
+    /** Health, in Spring Boot 3. */
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(HealthIndicator.class)
     @ConditionalOnEnabledHealthIndicator("headgate")
     static class Actuator {
-        /**
-         * While the service does not answer, and requests are let through, the application works: then its health is
-         * unknown, and not down, so that nobody takes it out of service.
-         */
         @Bean
         @ConditionalOnMissingBean(name = "headgateHealthIndicator")
         HealthIndicator headgateHealthIndicator(Client client, HeadgateProperties properties) {
             return () -> {
-                Exception failure;
-                try {
-                    Verdict verdict = client.peek(Request.of(Map.of("method", "GET")));
-                    failure = verdict.error();
-                } catch (HeadgateException err) {
-                    failure = err;
-                }
-                if (failure == null) {
-                    return Health.up().withDetail("url", properties.url()).build();
-                }
-                boolean served = failure instanceof UnavailableException gone && gone.status() == 0 && properties.onFailure() == OnFailure.ALLOW;
-                return (served ? Health.unknown() : Health.down()).withDetail("url", properties.url()).withException(failure).build();
+                var found = State.of(client, properties);
+                return Health.status(found.status).withDetails(found.details).build();
             };
+        }
+    }
+
+    /** Health, in Spring Boot 4, which has the same types in another package. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(org.springframework.boot.health.contributor.HealthIndicator.class)
+    @org.springframework.boot.health.autoconfigure.contributor.ConditionalOnEnabledHealthIndicator("headgate")
+    static class Actuator4 {
+        @Bean
+        @ConditionalOnMissingBean(name = "headgateHealthIndicator")
+        org.springframework.boot.health.contributor.HealthIndicator headgateHealthIndicator(Client client, HeadgateProperties properties) {
+            return () -> {
+                var found = State.of(client, properties);
+                return org.springframework.boot.health.contributor.Health.status(found.status).withDetails(found.details).build();
+            };
+        }
+    }
+
+    /**
+     * How the service does. While it does not answer, and requests are let through, the application works: then its health
+     * is unknown, and not down, so that nobody takes it out of service.
+     */
+    private record State(String status, Map<String, String> details) {
+        static State of(Client client, HeadgateProperties properties) {
+            Exception failure;
+            try {
+                Verdict verdict = client.peek(Request.of(Map.of("method", "GET")));
+                failure = verdict.error();
+            } catch (HeadgateException err) {
+                failure = err;
+            }
+            if (failure == null) {
+                return new State("UP", Map.of("url", properties.url()));
+            }
+            boolean served = failure instanceof UnavailableException gone && gone.status() == 0 && properties.onFailure() == OnFailure.ALLOW;
+            return new State(served ? "UNKNOWN" : "DOWN", Map.of("url", properties.url(), "error", failure.toString()));
         }
     }
 }
