@@ -92,22 +92,7 @@ type Upstream struct {
 
 // LLM is how the calls to a provider of language models are counted. The gateway asks it under the
 // provider's own host.
-type LLM struct {
-	// API is whose manners the provider has.
-	API llm.API
-	// KeyFile has the key that the provider gets in place of the clients' keys. A gateway file
-	// gives it; Key is its content. Without a key, the provider gets none.
-	KeyFile, Key string
-	// PassOthers passes on requests that are no calls, uncounted. Otherwise only the list of models
-	// can be had besides.
-	PassOthers bool
-	// RefuseOutput refuses calls that ask for more output than their model may give. Otherwise they
-	// are changed to ask for no more.
-	RefuseOutput bool
-	// SettleSeen settles a stream that ends without usage at the parts of the answer that were
-	// seen. Otherwise it stays charged as it was reserved.
-	SettleSeen bool
-}
+type LLM = llm.Provider
 
 // TLSFiles are what the TLS of an upstream is made of. All are names of files but
 // ServerName; empty ones are left out.

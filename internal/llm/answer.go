@@ -19,15 +19,14 @@ const (
 	maxHeld = 64 << 10
 )
 
-// Meter reads the answer to a call while it passes, and finds what the call has used. It is not
-// safe for concurrent use.
+// Meter takes the answer to a call piece by piece while it passes, and finds what the call has used.
+// It is not safe for concurrent use.
 type Meter struct {
 	// Stream says that the answer comes in events, and Events is how many with a part of it have come.
 	Stream bool
 	Events int64
 
 	protocol Protocol
-	from     io.ReadCloser
 	withhold bool // the event with the usage is not for the client
 	find     finder
 	found    usage
@@ -39,43 +38,64 @@ type Meter struct {
 	held    []byte // what has come of an event, if withhold is set
 	passing bool   // the event is too large to be held
 	out     []byte // what the client gets
-	sent    int    // how much of out it has got
-	err     error
 }
 
-// Meter returns the body of an answer for the client. events says that it is a stream of events.
-func (c *Call) Meter(from io.ReadCloser, events bool) *Meter {
-	return &Meter{protocol: c.Protocol, from: from, Stream: events, withhold: events && c.adds()}
+// Meter returns the meter of the call's answer. events says that it is a stream of events.
+func (c *Call) Meter(events bool) *Meter {
+	return &Meter{protocol: c.Protocol, Stream: events, withhold: events && c.adds()}
 }
 
-// Read implements [io.Reader]. It returns what has come, without waiting for more.
-func (m *Meter) Read(p []byte) (int, error) {
+// Pass takes the next piece of the answer, and returns what the client gets now, which may be
+// nothing. That is valid until the next call, and while the piece does not change.
+func (m *Meter) Pass(piece []byte) []byte {
+	m.out = m.out[:0]
+	m.note(piece)
 	if !m.withhold {
-		n, err := m.from.Read(p)
-		m.note(p[:n])
-		m.end(err)
-		return n, err
+		return piece
 	}
-	for m.sent == len(m.out) && m.err == nil {
-		n, err := m.from.Read(p)
-		m.out, m.sent = m.out[:0], 0
-		m.note(p[:n])
-		if m.end(err); err != nil {
-			m.out, m.err = append(m.out, m.held...), err
-			m.held = nil
+	return m.out
+}
+
+// End is called when no more of the answer comes, and returns what the client still gets. whole
+// says that the answer has ended by itself.
+func (m *Meter) End(whole bool) []byte {
+	m.ended = m.ended || whole
+	rest := m.held
+	m.held = nil
+	return rest
+}
+
+// Read returns the body of an answer as the client gets it. It returns what has come, without
+// waiting for more.
+func (m *Meter) Read(from io.ReadCloser) io.ReadCloser { return &metered{ReadCloser: from, meter: m} }
+
+// metered is the body of an answer that passes through a meter.
+type metered struct {
+	io.ReadCloser
+	meter *Meter
+	out   []byte // what the client still gets of what has come
+	err   error
+}
+
+// Read implements [io.Reader].
+func (b *metered) Read(p []byte) (int, error) {
+	for len(b.out) == 0 && b.err == nil {
+		n, err := b.ReadCloser.Read(p)
+		got := b.meter.Pass(p[:n])
+		if err != nil {
+			got, b.err = append(got, b.meter.End(errors.Is(err, io.EOF))...), err
 		}
+		if !b.meter.withhold {
+			return n, err
+		}
+		b.out = got
 	}
-	n := copy(p, m.out[m.sent:])
-	if m.sent += n; m.sent < len(m.out) {
+	n := copy(p, b.out)
+	if b.out = b.out[n:]; len(b.out) > 0 {
 		return n, nil
 	}
-	return n, m.err
+	return n, b.err
 }
-
-// Close implements [io.Closer].
-func (m *Meter) Close() error { return m.from.Close() }
-
-func (m *Meter) end(err error) { m.ended = m.ended || errors.Is(err, io.EOF) }
 
 // note reads a piece of the answer.
 func (m *Meter) note(p []byte) {

@@ -29,7 +29,7 @@ const (
 var chatUsage = policy.Usage{Input: 10, CachedInput: 4, Output: 2}
 
 // metered reads an answer through a meter, in pieces of the given size.
-func metered(t testing.TB, p Protocol, request, answer string, size int, cut error) (*Meter, string) {
+func throughMeter(t testing.TB, p Protocol, request, answer string, size int, cut error) (*Meter, string) {
 	t.Helper()
 	c, err := Read(p, []byte(request))
 	if err != nil {
@@ -39,10 +39,11 @@ func metered(t testing.TB, p Protocol, request, answer string, size int, cut err
 	if cut != nil {
 		from = io.MultiReader(from, iotest.ErrReader(cut))
 	}
-	m := c.Meter(io.NopCloser(from), c.Stream)
+	m := c.Meter(c.Stream)
+	body := m.Read(io.NopCloser(from))
 	var got bytes.Buffer
 	for piece := make([]byte, size); ; {
-		n, err := m.Read(piece)
+		n, err := body.Read(piece)
 		got.Write(piece[:n])
 		if err != nil {
 			return m, got.String()
@@ -94,7 +95,7 @@ func TestMeter(t *testing.T) {
 			want = tt.answer
 		}
 		for _, size := range []int{1, 2, 3, 7, 64, 1 << 20} {
-			m, got := metered(t, tt.p, tt.request, tt.answer, size, nil)
+			m, got := throughMeter(t, tt.p, tt.request, tt.answer, size, nil)
 			u, complete := m.Usage()
 			if got != want || u != tt.usage || complete != tt.complete || m.Events != tt.events {
 				t.Errorf("%s, in pieces of %d: %+v, complete %v, %d events, want %+v, %v, %d; the client gets\n%.300s\nwant\n%.300s", tt.what, size, u, complete, m.Events, tt.usage, tt.complete, tt.events, got, want)
@@ -112,7 +113,7 @@ func TestMeter(t *testing.T) {
 		{Chat, stream, extra + done, true},
 		{Messages, stream, anthropicStart + anthropicEnd, true},
 	} {
-		if m, _ := metered(t, tt.p, tt.request, tt.answer, 1<<20, io.ErrUnexpectedEOF); func() bool { _, c := m.Usage(); return c }() != tt.complete {
+		if m, _ := throughMeter(t, tt.p, tt.request, tt.answer, 1<<20, io.ErrUnexpectedEOF); func() bool { _, c := m.Usage(); return c }() != tt.complete {
 			t.Errorf("%s that breaks off: complete is not %v", tt.answer, tt.complete)
 		}
 	}
@@ -128,8 +129,8 @@ func FuzzMeter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte, size, protocol uint8) {
 		p := Protocol(protocol % uint8(protocols))
 		request := `{"model":"m","max_tokens":1,"stream":true}`
-		one, whole := metered(t, p, request, string(answer), len(answer)+1, nil)
-		two, pieces := metered(t, p, request, string(answer), int(size)+1, nil)
+		one, whole := throughMeter(t, p, request, string(answer), len(answer)+1, nil)
+		two, pieces := throughMeter(t, p, request, string(answer), int(size)+1, nil)
 		if whole != pieces || one.found.text() != two.found.text() || one.Events != two.Events {
 			t.Fatalf("%q: in pieces %q, at once %q", answer, pieces, whole)
 		}

@@ -3,16 +3,19 @@
 //
 // # Basics
 //
-// A door that passes calls on goes this way with each of them:
+// A door that passes calls on goes this way with each of them. It has a [Provider], and for each
+// call a [Passage]:
 //
-//	body of the request ── [Read] ──▶ [Call]: model, stream, declared output, bytes of input
-//	Call and policy.Model ── [Call.Estimate] ──▶ policy.Usage, the most that it may use
+//	path of the request ── [Provider.Asked] ──▶ the protocol, if it is a call
+//	body of the request ── [Provider.Begin] ──▶ [Passage]: the most that the call may use, and the
+//	    bytes for the provider: those of the client, unless a model's other name, a largest output
+//	    or the wish for usage has to be put in
 //	    the door reserves that under the rules, in one decision
-//	Call ── [Call.Body] ──▶ the bytes for the provider: those of the client, unless a model's other
-//	    name, a largest output or the wish for usage has to be put in
-//	body of the answer ── [Call.Meter] ──▶ the bytes for the client, and [Meter.Usage] at the end
-//	    the door settles at that
-//	a refusal ── [API.Error], [API.Limits] ──▶ the shape and the headers that the provider's clients know
+//	headers of the request ── [Provider.Headers] ──▶ those for the provider
+//	headers of the answer ── [Provider.Answered], [Passage.Answered] ──▶ [Meter]
+//	body of the answer ── [Meter.Pass] or [Meter.Read] ──▶ the bytes for the client
+//	    the door settles at [Passage.Settle]
+//	a refusal ── [Provider.Refuse], [API.Limits] ──▶ the shape and the headers that the provider's clients know
 //
 // [Of] says by its path which protocol a request speaks. OpenAI's Chat Completions, Responses and
 // Embeddings and Anthropic's Messages are known, and so is what speaks the same: vLLM, Ollama, LiteLLM.

@@ -243,8 +243,8 @@ func (x *exchange) answer(p *httplimit.Problem) {
 // limits tells the client about its limits, or that nobody has asked for them.
 func (x *exchange) limits(h http.Header) {
 	x.decision.limits(h)
-	if x.decision.decided {
-		x.llm.limits(h, &x.decision.charge.Verdict)
+	if x.decision.decided && x.llm.options != nil {
+		x.llm.options.API.Limits(h, &x.decision.charge.Verdict, x.id.plan.policy.Set, time.Now())
 	}
 	if x.outcome == open {
 		h["X-Ratelimit-Unenforced"] = []string{"store-unavailable"}
@@ -260,7 +260,7 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 	var late net.Error
 	var unconnected *dialError
 	// What a provider has got, it may have worked on, even if nobody hears of it.
-	x.llm.rejected = errors.Is(err, errNoTarget) || errors.As(err, &unconnected)
+	x.llm.unsent(errors.Is(err, errNoTarget) || errors.As(err, &unconnected))
 	switch {
 	case errors.Is(failure, errTooLarge):
 		p, x.outcome = bodyTooLarge(x.id.route.maxBody), refused

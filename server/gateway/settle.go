@@ -181,7 +181,7 @@ func (c *costs) settle(came outcome, status int, sent int64) {
 	result := settled
 	if id.llm.call != nil {
 		var known bool
-		if units, known = id.llm.units(&charge.Reservation, status); !known {
+		if units, known = id.llm.call.Settle(&charge.Reservation, status); !known {
 			result = asEstimate
 		}
 	} else {
