@@ -12,7 +12,7 @@
 //	    or the wish for usage has to be put in
 //	    the door reserves that under the rules, in one decision
 //	headers of the request ── [Provider.Headers] ──▶ those for the provider
-//	headers of the answer ── [Provider.Answered], [Passage.Answered] ──▶ [Meter]
+//	headers of the answer ── [Provider.Answered] ──▶ those for the client, and a [Meter]
 //	body of the answer ── [Meter.Pass] or [Meter.Read] ──▶ the bytes for the client
 //	    the door settles at [Passage.Settle]
 //	a refusal ── [Provider.Refuse], [API.Limits] ──▶ the shape and the headers that the provider's clients know

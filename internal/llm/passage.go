@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
 )
@@ -146,26 +147,30 @@ func (p *Provider) Headers(h http.Header, passage *Passage) {
 	}
 }
 
-// Answered removes from the headers of the provider's answer what it tells of its own limits, but
-// for an answer that is about them. They are those of all clients together, and each is told its own.
-func (p *Provider) Answered(status int, h http.Header) {
-	if status == http.StatusTooManyRequests {
-		return
-	}
-	for name := range h {
-		if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
-			delete(h, name)
+// Answered is called when the provider's answer begins. It removes from the headers what clients
+// must not see. The answer's body passes through the meter, which is nil if nothing of it is counted.
+// The passage is nil if the request is no call.
+func (p *Provider) Answered(status int, h http.Header, passage *Passage) *Meter {
+	if status != http.StatusTooManyRequests {
+		// The provider's limits are those of all clients together. Each is told its own.
+		for name := range h {
+			if strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
+				delete(h, name)
+			}
 		}
 	}
-}
-
-// Answered is called when the provider's answer begins. events says that it is a stream of events.
-// The answer passes through the meter, which is nil if nothing of it is counted.
-func (c *Passage) Answered(status int, events bool) *Meter {
-	if c.Rejected = status >= http.StatusBadRequest; !c.Rejected {
-		c.meter = c.call.Meter(events)
+	if passage == nil {
+		return nil
 	}
-	return c.meter
+	if passage.Rejected = status >= http.StatusBadRequest; passage.Rejected {
+		return nil
+	}
+	events := admission.IsEvents(h["Content-Type"])
+	if events {
+		delete(h, "Content-Length") // The meter may take an event out.
+	}
+	passage.meter = passage.call.Meter(events)
+	return passage.meter
 }
 
 // Settle returns what the reserved checks of the call have cost, and whether that is known. The

@@ -110,15 +110,7 @@ func (m *metering) answered(res *http.Response) {
 	if m.options == nil {
 		return
 	}
-	m.options.Answered(res.StatusCode, res.Header)
-	if m.call == nil {
-		return
-	}
-	events := admission.IsEvents(res.Header["Content-Type"])
-	if meter := m.call.Answered(res.StatusCode, events); meter != nil {
-		if events {
-			delete(res.Header, "Content-Length") // The meter may take an event out.
-		}
+	if meter := m.options.Answered(res.StatusCode, res.Header, m.call); meter != nil {
 		res.Body = meter.Read(res.Body)
 	}
 }

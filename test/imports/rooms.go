@@ -40,7 +40,7 @@ func Rooms() []Room {
 		// The word that was meant by a misspelt one.
 		{"internal/closest", nil},
 		// What calls to language models may use, and have used.
-		{"internal/llm", []string{".", "policy", "internal/notice"}},
+		{"internal/llm", []string{".", "policy", "internal/admission", "internal/notice"}},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
 		// What the consumers of message brokers share: the way of a message.
