@@ -39,8 +39,8 @@ type Provider struct {
 type Passage struct {
 	// Usage is what the call may use at most.
 	Usage policy.Usage
-	// Body is the body for the provider. Encoded says that it still has the Content-Encoding that
-	// the client gave it.
+	// Body is the body for the provider, nil once the answer has begun: it may be large, and the
+	// answer take long. Encoded says that it still has the Content-Encoding that the client gave it.
 	Body    []byte
 	Encoded bool
 	// Rejected says that the provider has refused the call, or never got it.
@@ -48,7 +48,7 @@ type Passage struct {
 
 	provider *Provider
 	set      *policy.Set
-	call     *Call
+	call     *Call  // nil once the answer has begun
 	meter    *Meter // nil until the provider has begun a good answer
 }
 
@@ -162,6 +162,8 @@ func (p *Provider) Answered(status int, h http.Header, passage *Passage) *Meter 
 	if passage == nil {
 		return nil
 	}
+	call := passage.call
+	passage.call, passage.Body = nil, nil
 	if passage.Rejected = status >= http.StatusBadRequest; passage.Rejected {
 		return nil
 	}
@@ -169,7 +171,7 @@ func (p *Provider) Answered(status int, h http.Header, passage *Passage) *Meter 
 	if events {
 		delete(h, "Content-Length") // The meter may take an event out.
 	}
-	passage.meter = passage.call.Meter(events)
+	passage.meter = call.Meter(events)
 	return passage.meter
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
@@ -89,9 +90,36 @@ func (m *metering) send(r *http.Request) {
 		return
 	}
 	// Another target may have to get it.
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.call.Body)), nil }
+	r.GetBody = func() (io.ReadCloser, error) {
+		b := new(sent)
+		b.from.Store(bytes.NewReader(m.call.Body))
+		return b, nil
+	}
 	r.Body, _ = r.GetBody()
 	r.ContentLength, r.TransferEncoding, r.Trailer = int64(len(m.call.Body)), nil, nil
+}
+
+// sent is the body of a call for the provider. The request that has it lives as long as its answer,
+// so it lets go of its content at the end.
+type sent struct{ from atomic.Pointer[bytes.Reader] }
+
+// Read implements [io.Reader].
+func (b *sent) Read(p []byte) (int, error) {
+	from := b.from.Load()
+	if from == nil {
+		return 0, io.EOF
+	}
+	n, err := from.Read(p)
+	if from.Len() == 0 {
+		b.from.Store(nil)
+	}
+	return n, err
+}
+
+// Close implements [io.Closer]. The transport may call it during a Read.
+func (b *sent) Close() error {
+	b.from.Store(nil)
+	return nil
 }
 
 // authorize makes the headers of the request those of the provider's own client.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -334,6 +335,43 @@ func TestLLMStreamsAtOnce(t *testing.T) {
 			t.Fatalf("got %q, %v", got, err)
 		}
 		next <- struct{}{}
+	}
+}
+
+// The body of a call is let go of when its answer has begun, which may last long. The test measures
+// the heap, so no other one runs beside it.
+func TestLLMBodiesAreLetGo(t *testing.T) {
+	s := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{}]}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	o := to(s.URL)
+	o.Upstreams[0].LLM = new(gatewayfile.LLM)
+	f := serveGateway(t, decider(t, []policy.Rule{perKey(hourly)}, llmModels), o)
+	call := strings.Replace(chatCall(true, "x"), `"hi"`, `"`+strings.Repeat("x", 512<<10)+`"`, 1)
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC() // of what a sync.Pool has kept
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const streams = 30
+	c, before := client(t), heap()
+	for range streams {
+		res := send(ctx, t, c, http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(call))
+		defer res.Body.Close()
+		if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := (heap() - before) / streams; kept > int64(len(call))/2 {
+		t.Errorf("each stream keeps %d bytes in memory, of a call of %d", kept, len(call))
 	}
 }
 
