@@ -51,6 +51,47 @@ func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, err
 	return s.bind(d, cost, nil, dst, false)
 }
 
+// Ahead is Decide for a call to a language model whose body was not read yet, so that the entry
+// "model" and the usage are not known. What it returns binds the call whatever they are: an entry of
+// the deny list, or checks. It leaves out what depends on them, and Bounds.
+func (s *Set) Ahead(d Descriptor, dst []headgate.Check) Outcome {
+	if s.blind {
+		return Outcome{Checks: dst}
+	}
+	out, err := s.bind(d, 1, nil, dst, true)
+	if err != nil {
+		return Outcome{Checks: dst}
+	}
+	own := out.Checks[len(dst):]
+	out.Checks, out.Bounds = dst, nil
+	for i := range own {
+		if s.compiled[s.names[own[i].Rule.Name()]].ahead {
+			out.Checks = append(out.Checks, own[i])
+		}
+	}
+	return out
+}
+
+// modelEntry is the entry with the model of a call.
+const modelEntry = "model"
+
+// compileAhead finds out which rules bind a call whatever its model, and whether that can be said at
+// all: a list may exempt a model, or answer a request that has none.
+func (s *Set) compileAhead() {
+	depends := func(entries []ListEntry, on func(c *Condition) bool) bool {
+		return slices.ContainsFunc(entries, func(e ListEntry) bool {
+			return slices.ContainsFunc(e.Match, func(c Condition) bool { return c.Entry == modelEntry && on(&c) })
+		})
+	}
+	s.blind = depends(s.options.allow, func(*Condition) bool { return true }) || depends(s.options.deny, func(c *Condition) bool { return c.Not }) ||
+		s.options.subjects != nil && s.options.subjects.By == modelEntry
+	for i := range s.rules {
+		r, c := &s.rules[i], &s.compiled[i]
+		c.ahead = r.Counts == CountRequests && c.replacedBy == nil
+		r.eachEntry(func(_, entry string) { c.ahead = c.ahead && entry != modelEntry })
+	}
+}
+
 // bind is Bind. With strict, an entry that cannot be measured is an error.
 func (s *Set) bind(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {

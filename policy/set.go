@@ -35,6 +35,7 @@ type Set struct {
 	replaces bool // some rule or entry of a list has Replaces
 	bounds   bool // some rule has InProgress
 	counts   bool // some rule counts what models use
+	blind    bool // nothing is known of a call before its model is
 	// modelNames are the models by their whole names, and modelPrefixes those with a star.
 	modelNames    map[string]int32
 	modelPrefixes []int32
@@ -60,6 +61,7 @@ type compiled struct {
 	parts      []compiledPart
 	secret     bool       // some part is
 	replacedBy *replacers // nil if nothing replaces the rule
+	ahead      bool       // it binds a call whatever its model and usage
 	// more is nil for a plain rule, which thus pays nothing for features that it does not use.
 	more *extra
 }
@@ -163,6 +165,7 @@ func (s *Set) compile() {
 		return all
 	})
 	s.compileReplaces()
+	s.compileAhead()
 	s.compileModels()
 	s.index = newIndex(demands)
 	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)

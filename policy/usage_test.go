@@ -196,3 +196,72 @@ func TestModelMistakes(t *testing.T) {
 		t.Fatalf("the mistakes are %v, want 9", err)
 	}
 }
+
+// What binds a call ahead of its body binds it whatever model the body names, and nothing else is
+// said ahead.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	limits := func(name string) *headgate.Rule { return headgate.MustRule(name, headgate.PerHour(10)) }
+	rules := []Rule{
+		{Limits: limits("all")},
+		{Limits: limits("user"), Per: []Part{{Entry: "user"}}},
+		{Limits: limits("model"), Per: []Part{{Entry: "model"}}},
+		{Limits: limits("other-models"), Match: []Condition{Not(Equal("model", "m"))}},
+		{Name: "tier", Tariff: &Tariff{Entry: "model", Other: limits("tier")}},
+		{Limits: limits("tokens"), Counts: CountTokens},
+		{Limits: limits("replaced")},
+		{Limits: limits("large"), Match: []Condition{Equal("model", "m")}, Replaces: []string{"replaced"}},
+		{Limits: limits("busy"), InProgress: &InProgress{Limit: 1}},
+	}
+	list := func(conditions ...Condition) ListEntry { return ListEntry{Name: "list", Match: conditions} }
+	ada, model, noModel := Equal("user", "ada"), Equal("model", "m"), Absent("model")
+	const some = "all user busy"
+	for _, tt := range []struct {
+		what   string
+		opts   []Option
+		denied bool
+		want   string
+	}{
+		{"no lists", nil, false, some},
+		{"a client is denied", []Option{Denied(list(ada))}, true, ""},
+		{"a model is denied", []Option{Denied(list(model))}, false, some},
+		{"a client's model is denied", []Option{Denied(list(ada, model))}, false, some},
+		{"other models are denied", []Option{Denied(list(Not(model)))}, false, ""},
+		{"what has no model is denied", []Option{Denied(list(noModel))}, false, ""},
+		{"a client is allowed", []Option{Allowed(list(ada))}, false, ""},
+		{"a model is allowed", []Option{Allowed(list(model))}, false, ""},
+		{"what has no model is allowed", []Option{Allowed(list(noModel))}, false, ""},
+		{"the table is by model", []Option{SubjectTable(Subjects{By: "model", Table: []Subject{{Key: "m", Entries: []Entry{{"user", "bob"}}}}})}, false, ""},
+	} {
+		s, err := New(rules, tt.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Descriptor{{"user", "ada"}}
+		out := s.Ahead(d, make([]headgate.Check, 1))
+		var names []string
+		for i := range out.Checks[1:] {
+			names = append(names, out.Checks[i+1].Rule.Name())
+		}
+		if got := strings.Join(names, " "); got != tt.want || (out.Denied != nil) != tt.denied || out.Bounds != nil {
+			t.Errorf("%s: %q binds ahead, denied %v, want %q, %v", tt.what, got, out.Denied != nil, tt.want, tt.denied)
+		}
+		for _, name := range []string{"m", "n"} {
+			whole, err := s.DecideUsage(append(slices.Clone(d), Entry{"model", name}), 1, &Usage{Model: name, Input: 1}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, check := range out.Checks[1:] {
+				if whole.Denied == nil && !slices.Contains(whole.Checks, check) {
+					t.Errorf("%s: %s binds ahead, and not the call of %s", tt.what, check.Rule.Name(), name)
+				}
+			}
+			if out.Denied != nil && whole.Denied == nil {
+				t.Errorf("%s: denied ahead, and not the call of %s", tt.what, name)
+			}
+		}
+	}
+	if out := mustNew(t, []Rule{{Limits: limits("by-size"), Costs: &Costs{Entry: "size", Per: 1}}}).Ahead(Descriptor{{"size", "x"}}, nil); len(out.Checks) > 0 {
+		t.Errorf("a call that cannot be measured is bound by %v", out.Checks)
+	}
+}

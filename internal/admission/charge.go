@@ -114,13 +114,13 @@ func (c *Charge) Hold(ctx context.Context) error {
 		most = min(most, max(0, time.Until(deadline)))
 	}
 	if c.tooLate = c.Verdict.Delay > most; c.tooLate {
-		c.Lost = c.giveBack(ctx)
+		c.Lost = c.GiveBack(ctx)
 		c.deny(most)
 		return nil
 	}
 	err := c.wait(ctx, c.Verdict.Delay)
 	if err != nil {
-		c.Lost = c.giveBack(ctx)
+		c.Lost = c.GiveBack(ctx)
 	}
 	return err
 }
@@ -149,8 +149,8 @@ func (c *Charge) deny(most time.Duration) {
 // Unsettled reports whether the request was admitted, and has not been given back or settled yet.
 func (c *Charge) Unsettled() bool { return c.Verdict.Allowed && !c.settled }
 
-// giveBack gives back everything, because the request is not let in after all.
-func (c *Charge) giveBack(ctx context.Context) error {
+// GiveBack gives back everything, because the request is not let in after all.
+func (c *Charge) GiveBack(ctx context.Context) error {
 	if c.Reservation.ID == "" {
 		return c.Refund(ctx, c.Charged())
 	}

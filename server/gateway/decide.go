@@ -44,11 +44,51 @@ func ended(why outcome, p notice.Problem) *refusal {
 // leaky bucket. It returns the outcome of a request that is admitted, or how another one ends. h are
 // the headers of the answer.
 func (d *decision) decide(h http.Header) (outcome, *refusal) {
-	c, id := &d.charge, d.id
-	found, err := id.plan.policy.Decide(id.facts, 1, id.llm.reserves(), c.Checks[:0])
+	found, err := d.id.plan.policy.Decide(d.id.facts, 1, d.id.llm.reserves(), d.charge.Checks[:0])
 	if err != nil {
 		return 0, uncountable(err)
 	}
+	return d.admit(h, found)
+}
+
+// ahead refuses a call that is denied whatever its body says, so that the body need not be read. It
+// asks the deny list and, without charging them, the limits that do not look at the body.
+func (d *decision) ahead(h http.Header) *refusal {
+	id, c := d.id, &d.charge
+	if id.plan.policy.Nested != nil {
+		return nil
+	}
+	found := id.plan.policy.Ahead(id.facts, c.Checks[:0])
+	ctx := id.r.Context()
+	switch {
+	case found.Denied != nil:
+	case len(found.Checks) == 0:
+		return nil
+	default:
+		ask := decide.Ask{Op: headgate.OpPeek, Descriptor: id.facts, Cost: 1, Policy: id.plan.policy, Checks: found.Checks}
+		decisions, err := id.g.decider.Take(ctx, &ask, c.Verdict.Decisions[:0])
+		if v := headgate.NewVerdict(decisions); err != nil || v.Allowed {
+			return nil
+		}
+	}
+	_, refused := d.admit(h, found)
+	if refused != nil {
+		return refused
+	}
+	// Something has become free since. The whole decision begins anew.
+	if err := c.GiveBack(ctx); err != nil {
+		id.g.options.Logger.LogAttrs(ctx, slog.LevelError, "units could not be refunded", slog.Any("error", err))
+	}
+	d.leave()
+	d.load.Permit.Done(flow.Unused)
+	c.Reset()
+	*d = decision{id: id, permits: d.permits, charge: d.charge}
+	return nil
+}
+
+// admit is decide for a request about which the policy has said what binds it.
+func (d *decision) admit(h http.Header, found policy.Outcome) (outcome, *refusal) {
+	c, id := &d.charge, d.id
 	if err := d.enter(found.Bounds); err != nil {
 		return 0, d.noPermit(err)
 	}

@@ -96,9 +96,18 @@ func hasBody(r *http.Request) bool {
 // serve takes the request through the stages.
 func (x *exchange) serve() {
 	x.id.identify()
-	x.forwarding.body = x.llm.read(x.w)
 	x.id.describe()
-	admitted, refusal := x.decision.decide(x.w.Header())
+	var admitted outcome
+	var refusal *refusal
+	if x.llm.begin(); x.llm.large() {
+		refusal = x.decision.ahead(x.w.Header())
+	}
+	if refusal == nil {
+		if x.forwarding.body = x.llm.read(x.w); x.llm.call != nil {
+			x.id.describe() // now with the model
+		}
+		admitted, refusal = x.decision.decide(x.w.Header())
+	}
 	if refusal != nil {
 		x.outcome = refusal.outcome
 		if refusal.problem != nil {

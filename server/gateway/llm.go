@@ -19,27 +19,40 @@ import (
 // the first stage and the second it reads the call, because the rules count by it. Then it forwards
 // the call under the provider's key, and watches the answer pass, whose usage is settled in the end.
 type metering struct {
-	id      *identified
-	options *gatewayfile.LLM // nil if the upstream is no such provider
-	call    *llm.Passage     // nil if the request is no call
-	wrong   string           // the field for which the call was refused, if it was one
+	id       *identified
+	options  *gatewayfile.LLM // nil if the upstream is no such provider
+	called   bool             // the request is a call
+	protocol llm.Protocol     // of the call
+	call     *llm.Passage     // nil until the call is read, and if it is refused
+	wrong    string           // the field for which the call was refused, if it was one
 }
 
-// read reads the call, if the request goes to a provider and is one. It returns the body that was
-// read.
-func (m *metering) read(w *writer) *body {
+// begin finds out whether the request goes to a provider, and is a call.
+func (m *metering) begin() {
 	id := m.id
 	if id.route == nil || id.route.pool.LLM == nil {
-		return nil
+		return
 	}
 	if m.options = id.route.pool.LLM; id.refusal != nil {
-		return nil
+		return
 	}
-	protocol, call, problem := m.options.Asked(id.r.Method, id.r.URL.Path)
-	if problem != nil {
+	var problem *notice.Problem
+	if m.protocol, m.called, problem = m.options.Asked(id.r.Method, id.r.URL.Path); problem != nil {
 		id.refuse((*httplimit.Problem)(problem))
 	}
-	if !call {
+}
+
+// large reports whether the request is a call with a body that may be worth not being read. For a
+// small one, the additional question to the store would cost more.
+func (m *metering) large() bool {
+	const small = 64 << 10
+	return m.called && m.id.refusal == nil && (m.id.r.ContentLength < 0 || m.id.r.ContentLength > small)
+}
+
+// read reads the call, if the request is one. It returns the body that was read.
+func (m *metering) read(w *writer) *body {
+	id := m.id
+	if !m.called || id.refusal != nil {
 		return nil
 	}
 	var b *body
@@ -50,7 +63,7 @@ func (m *metering) read(w *writer) *body {
 		raw, err = io.ReadAll(b)
 	}
 	if err == nil {
-		m.call, err = m.options.Begin(protocol, id.plan.policy.Set, id.r.Header["Content-Encoding"], raw, id.route.maxBody)
+		m.call, err = m.options.Begin(m.protocol, id.plan.policy.Set, id.r.Header["Content-Encoding"], raw, id.route.maxBody)
 	}
 	switch {
 	case err == nil:

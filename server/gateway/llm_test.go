@@ -375,6 +375,58 @@ func TestLLMBodiesAreLetGo(t *testing.T) {
 	}
 }
 
+// lately is a store whose limits have nothing left when they are looked at, and something when they
+// are asked.
+type lately struct{ *memory.Store }
+
+func (s lately) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	out, err := s.Store.Take(ctx, op, checks, dst)
+	for i := range out[len(dst):] {
+		out[len(dst)+i].Allowed = out[len(dst)+i].Allowed && op != headgate.OpPeek
+	}
+	return out, err
+}
+
+// A large body is read only of a client that is not on the deny list and has requests left.
+func TestLLMBodiesThatNeedNotBeRead(t *testing.T) {
+	t.Parallel()
+	provider := httptest.NewServer(&llmtest.Provider{})
+	t.Cleanup(provider.Close)
+	o := to(provider.URL)
+	o.Upstreams[0].LLM = new(gatewayfile.LLM)
+	d := decider(t, []policy.Rule{perKey(1)}, llmModels, policy.Denied(policy.ListEntry{Name: "mallory", Match: []policy.Condition{policy.Equal("api_key", "mallory")}}))
+	store := memory.New(memory.Clock(stopped))
+	d.Store = lately{store}
+	f := serveGateway(t, d, o)
+	large := strings.Replace(chatCall(false, "words=1"), `"hi"`, `"`+strings.Repeat("x", 100_000)+`"`, 1)
+	passes := func(key string) {
+		t.Helper()
+		ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(large), "X-Api-Key: "+key).wants(t, http.StatusOK)
+	}
+	passes("ada")
+	d.Store = store
+	passes("bob")
+	for _, tt := range []struct {
+		key, headers string
+		status       int
+	}{
+		{"mallory", "Content-Length: 10000000", http.StatusForbidden},
+		{"mallory", "Transfer-Encoding: chunked", http.StatusForbidden},
+		{"ada", "Content-Length: 10000000", http.StatusTooManyRequests}, // charged once, though it was asked twice
+		{"bob", "Transfer-Encoding: chunked", http.StatusTooManyRequests},
+	} {
+		answer := raw(t, strings.TrimPrefix(f.url, "http://"), "POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nX-Api-Key: "+tt.key+"\r\n"+tt.headers+"\r\n\r\n")
+		res, err := http.ReadResponse(answer, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body) // the status says enough
+		if _ = res.Body.Close(); res.StatusCode != tt.status || !strings.Contains(string(text), `"error"`) {
+			t.Errorf("%s, %s: %d %s, want %d", tt.key, tt.headers, res.StatusCode, text, tt.status)
+		}
+	}
+}
+
 // A cap holds: a thousand calls at once, streams and others, of which many are left after any number
 // of events, use no more than the cap, and what is charged is no less than what was used.
 func TestLLMCapHolds(t *testing.T) {
