@@ -24,7 +24,11 @@ func modelMapping() value[policy.Model] {
 		price("cache_write", "price of a million tokens that the provider puts into its cache. Default: that of input", func(into *t) *int64 { return &into.CacheWrite }),
 		price("output", "price of a million tokens of output, with those of reasoning", func(into *t) *int64 { return &into.Output }),
 		to("max_input", "the largest input that the model accepts, in tokens. It bounds requests with parts whose bytes do not tell", tokens, func(into *t, _ *node, v int64) { into.MaxInput = v }),
-		to("max_output", "the largest output that a request may ask for, in tokens, and what is asked for where the request does not say it", tokens, func(into *t, _ *node, v int64) { into.MaxOutput = v }),
+		to("max_output", "the largest output that a request may ask for, in tokens, and what is asked for where the request does not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(), func(into *t, _ *node, v numbers) {
+			if into.MaxOutput = v.number; v.entry != "" {
+				into.OutputTiers = &policy.OutputTiers{Entry: v.entry, Values: v.values}
+			}
+		}),
 		to("image", "how many tokens an image has at most", tokens, func(into *t, _ *node, v int64) { into.Image = v }),
 	})
 	return value[t]{v.schema, func(r *reader, name string, n *node) (t, bool) {
@@ -81,10 +85,17 @@ func (w *writer) models(set *policy.Set) {
 		for _, tokens := range []struct {
 			name  string
 			value int64
-		}{{"max_input", m.MaxInput}, {"max_output", m.MaxOutput}, {"image", m.Image}} {
+		}{{"max_input", m.MaxInput}, {"image", m.Image}} {
 			if tokens.value > 0 {
 				w.line(2, "%s: %d", tokens.name, tokens.value)
 			}
+		}
+		most := numbers{number: m.MaxOutput}
+		if m.OutputTiers != nil {
+			most.entry, most.values = m.OutputTiers.Entry, m.OutputTiers.Values
+		}
+		if most.number > 0 || most.entry != "" {
+			w.line(2, "max_output: %s", w.numbers(most))
 		}
 	}
 }

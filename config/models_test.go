@@ -2,7 +2,7 @@ package config
 
 import (
 	"os"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -15,7 +15,7 @@ money_unit: 0.0001
 models:
   - { model: gpt-5-mini*, input: 0.25, cached_input: 0.025, output: 2, max_input: 400_000, max_output: 4096, image: 1600 }
   - { model: fast, is: gpt-5-mini-2025-08-07 }
-  - { model: "*", input: 10, cache_write: 12.5, output: 0.000001 }
+  - { model: "*", input: 10, cache_write: 12.5, output: 0.000001, max_output: { tier: { free: 100, pro: 8000, "*": 50 } } }
 rules:
   - name: budget
     per: [team]
@@ -34,10 +34,15 @@ func TestModels(t *testing.T) {
 	want := []policy.Model{
 		{Name: "gpt-5-mini*", Priced: true, Input: 250_000, CachedInput: 25_000, Output: 2_000_000, MaxInput: 400_000, MaxOutput: 4096, Image: 1600},
 		{Name: "fast", Is: "gpt-5-mini-2025-08-07"},
-		{Name: "*", Priced: true, Input: 10_000_000, CacheWrite: 12_500_000, Output: 1},
+		{Name: "*", Priced: true, Input: 10_000_000, CacheWrite: 12_500_000, Output: 1, MaxOutput: 50, OutputTiers: &policy.OutputTiers{Entry: "tier", Values: map[string]int64{"free": 100, "pro": 8000}}},
 	}
-	if got := set.Models(); !slices.Equal(got, want) || set.MoneyUnit() != 100 || set.Rule("budget").Counts != policy.CountMoney {
+	if got := set.Models(); !reflect.DeepEqual(got, want) || set.MoneyUnit() != 100 || set.Rule("budget").Counts != policy.CountMoney {
 		t.Errorf("got %+v in units of %d, want %+v", got, set.MoneyUnit(), want)
+	}
+	for tier, most := range map[string]int64{"free": 100, "pro": 8000, "other": 50, "": 50} {
+		if m := set.ModelFor("x", policy.Descriptor{{Name: "tier", Value: tier}}); m.MaxOutput != most {
+			t.Errorf("the tier %q may ask for %d", tier, m.MaxOutput)
+		}
 	}
 	if m := set.Model("fast"); m.Name != "gpt-5-mini-2025-08-07" || m.Output != 2_000_000 {
 		t.Errorf("the other name leads to %+v", m)
@@ -47,7 +52,7 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := Parse("again.yml", text)
-	if err != nil || !slices.Equal(again.Models(), want) || again.MoneyUnit() != 100 || again.Rule("budget").Counts != policy.CountMoney {
+	if err != nil || !reflect.DeepEqual(again.Models(), want) || again.MoneyUnit() != 100 || again.Rule("budget").Counts != policy.CountMoney {
 		t.Errorf("it is written as\n%s: %v", text, err)
 	}
 }
@@ -56,18 +61,20 @@ func TestModels(t *testing.T) {
 func TestModelMistakes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"{ model: m, input: 1 }":                    "a model has prices for input and for output, or none; give both",
-		"{ model: m, input: 1.0000001, output: 1 }": "input is 1.0000001, must be a number from 0 to 1000000 with at most 6 digits behind the point, such as 2.50",
-		"{ model: m, input: 1, output: 1000000.1 }": "output is 1000000.1, must be a number from 0 to 1000000",
-		"{ model: m, input: -1, output: 1 }":        "input is -1, must be a number from 0",
-		"{ model: m, input: 1e3, output: 1 }":       "input is the text \"1e3\", must be a number from 0",
-		"{ model: m, input: true, output: 1 }":      "input is true, must be a number from 0",
-		"{ model: m, max_output: 0 }":               "max_output is 0, must be 1 to 1000000000",
-		"{ model: m*n }":                            "has a star that is not its last character",
-		"{ model: m, is: n, input: 1, output: 1 }":  "stands for another one, so it has a whole name and nothing else",
-		"{ model: m }, { model: m }":                "is there twice; keep one",
-		"{ model: m, is: n }, { model: n, is: m }":  "stands for another one; name that one",
-		"{ model: m, output_price: 2 }":             `a model has no field "output_price"`,
+		"{ model: m, input: 1 }":                           "a model has prices for input and for output, or none; give both",
+		"{ model: m, input: 1.0000001, output: 1 }":        "input is 1.0000001, must be a number from 0 to 1000000 with at most 6 digits behind the point, such as 2.50",
+		"{ model: m, input: 1, output: 1000000.1 }":        "output is 1000000.1, must be a number from 0 to 1000000",
+		"{ model: m, input: -1, output: 1 }":               "input is -1, must be a number from 0",
+		"{ model: m, input: 1e3, output: 1 }":              "input is the text \"1e3\", must be a number from 0",
+		"{ model: m, input: true, output: 1 }":             "input is true, must be a number from 0",
+		"{ model: m, max_output: { tier: { \"*\": 5 } } }": "the numbers by \"tier\" have no value but \"*\"; write 5 instead",
+		"{ model: m, max_output: { tier: { pro: 0 } } }":   "the number of \"pro\" is 0, must be 1 to 1000000000",
+		"{ model: m, max_output: 0 }":                      "max_output is 0, must be 1 to 1000000000",
+		"{ model: m*n }":                                   "has a star that is not its last character",
+		"{ model: m, is: n, input: 1, output: 1 }":         "stands for another one, so it has a whole name and nothing else",
+		"{ model: m }, { model: m }":                       "is there twice; keep one",
+		"{ model: m, is: n }, { model: n, is: m }":         "stands for another one; name that one",
+		"{ model: m, output_price: 2 }":                    `a model has no field "output_price"`,
 	} {
 		_, err := Parse("p.yml", []byte("models: ["+text+"]\nrules: [{ name: r, per: all, limits: [1 per 1s] }]\n"))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "p.yml:1:") {

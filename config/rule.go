@@ -463,12 +463,12 @@ const aboutInProgress = "how many requests may be in progress at the same time f
 // inProgressValue is a number; a tariff, as { tier: { free: 1, pro: 5, "*": 2 } }; or a
 // mapping with a limit, which is either of them, and settings.
 func inProgressValue() value[inProgressText] {
-	limit := permitsValue()
+	limit := numbersValue()
 	period := periodText()
 	settings := object("in_progress", []field[inProgressText]{
 		required(to("limit", "how many requests may be in progress for each key: a number, or numbers by the value of an entry", limit,
-			func(into *inProgressText, n *node, v policy.InProgress) {
-				into.bound.Limit, into.bound.Entry, into.bound.Values = v.Limit, v.Entry, v.Values
+			func(into *inProgressText, n *node, v numbers) {
+				into.bound.Limit, into.bound.Entry, into.bound.Values = v.number, v.entry, v.values
 				into.places.keep(n.at, "in_progress.limit")
 			})),
 		to("wait", "how long a request may wait for a permit, such as 5s. Default: refuse at once", period,
@@ -496,40 +496,48 @@ func inProgressValue() value[inProgressText] {
 			t, ok := settings.read(r, name, n)
 			return t, ok && r.count() == before
 		}
-		bound, ok := limit.read(r, name, n)
-		return inProgressText{bound: bound}, ok
+		v, ok := limit.read(r, name, n)
+		return inProgressText{bound: policy.InProgress{Limit: v.number, Entry: v.entry, Values: v.values}}, ok
 	}}
 }
 
-// permitsValue is a number of permits, or numbers by the value of an entry.
-func permitsValue() value[policy.InProgress] {
+// numbers is a number, or numbers by the value of an entry. The number is then for all others, or
+// zero.
+type numbers struct {
+	number int64
+	entry  string
+	values map[string]int64
+}
+
+// numbersValue is a number, or numbers by the value of an entry.
+func numbersValue() value[numbers] {
 	number := wholeNumber(1, headgate.MaxCount)
-	numbers := table(number, policy.MaxTiers, "the numbers", "the number of %q", `tier: { pro: 5, "*": 2 }`)
-	s := schema{"anyOf": []schema{number.schema, numbers.schema}}
-	return value[policy.InProgress]{s, func(r *reader, name string, n *node) (policy.InProgress, bool) {
+	by := table(number, policy.MaxTiers, "the numbers", "the number of %q", `tier: { pro: 5, "*": 2 }`)
+	s := schema{"anyOf": []schema{number.schema, by.schema}}
+	return value[numbers]{s, func(r *reader, name string, n *node) (numbers, bool) {
 		if n.kind != mapping {
-			limit, ok := number.read(r, name, n)
-			return policy.InProgress{Limit: limit}, ok
+			v, ok := number.read(r, name, n)
+			return numbers{number: v}, ok
 		}
 		before := r.count()
-		t, ok := numbers.read(r, name, n)
+		t, ok := by.read(r, name, n)
 		if !ok {
-			return policy.InProgress{}, false
+			return numbers{}, false
 		}
-		bound := policy.InProgress{Entry: t.entry, Values: make(map[string]int64)}
+		all := numbers{entry: t.entry, values: make(map[string]int64)}
 		for _, v := range t.values {
 			switch {
 			case !v.good:
 			case v.when == star:
-				bound.Limit = v.is
+				all.number = v.is
 			default:
-				bound.Values[v.when] = v.is
+				all.values[v.when] = v.is
 			}
 		}
-		if len(bound.Values) == 0 && r.count() == before {
-			r.add(t.at, "the numbers by %q have no value but \"*\"; write %d instead", t.entry, bound.Limit)
+		if len(all.values) == 0 && r.count() == before {
+			r.add(t.at, "the numbers by %q have no value but \"*\"; write %d instead", t.entry, all.number)
 		}
-		return bound, r.count() == before
+		return all, r.count() == before
 	}}
 }
 
@@ -538,10 +546,7 @@ func (w *writer) inProgress(p *policy.InProgress) {
 	if p == nil {
 		return
 	}
-	limit := fmt.Sprint(p.Limit)
-	if p.Entry != "" {
-		limit = w.permits(p)
-	}
+	limit := w.numbers(numbers{p.Limit, p.Entry, p.Values})
 	var settings []string
 	if p.Wait > 0 {
 		settings = append(settings, "wait: "+headgate.FormatPeriod(p.Wait))
@@ -562,17 +567,20 @@ func (w *writer) inProgress(p *policy.InProgress) {
 	w.line(2, "in_progress: {limit: %s, %s}", limit, strings.Join(settings, ", "))
 }
 
-// permits writes numbers by the value of an entry.
-func (w *writer) permits(p *policy.InProgress) string {
+// numbers writes what numbersValue reads.
+func (w *writer) numbers(n numbers) string {
+	if n.entry == "" {
+		return fmt.Sprint(n.number)
+	}
 	var values []string
-	for _, v := range slices.Sorted(maps.Keys(p.Values)) {
+	for _, v := range slices.Sorted(maps.Keys(n.values)) {
 		if v == star {
-			w.fail("a number in progress is for the value \"*\", which stands for all others in a file")
+			w.fail("a number is for the value \"*\", which stands for all others in a file")
 		}
-		values = append(values, fmt.Sprintf("%s: %d", quote(v), p.Values[v]))
+		values = append(values, fmt.Sprintf("%s: %d", quote(v), n.values[v]))
 	}
-	if p.Limit > 0 {
-		values = append(values, fmt.Sprintf("%s: %d", quote(star), p.Limit))
+	if n.number > 0 {
+		values = append(values, fmt.Sprintf("%s: %d", quote(star), n.number))
 	}
-	return fmt.Sprintf("{%s: {%s}}", quote(p.Entry), strings.Join(values, ", "))
+	return fmt.Sprintf("{%s: {%s}}", quote(n.entry), strings.Join(values, ", "))
 }

@@ -139,8 +139,8 @@ type Mention struct {
 	index int // of the rule; -1 without one
 }
 
-// Mentions returns all places that use an entry: in the rules, the deny list, the allow list and
-// the table of subjects, in this order.
+// Mentions returns all places that use an entry: in the rules, the deny list, the allow list, the
+// models and the table of subjects, in this order.
 func (s *Set) Mentions() iter.Seq[Mention] { return mentions(s.rules, &s.options) }
 
 func mentions(rules []Rule, o *options) iter.Seq[Mention] {
@@ -166,6 +166,11 @@ func mentions(rules []Rule, o *options) iter.Seq[Mention] {
 						return
 					}
 				}
+			}
+		}
+		for i := range o.models {
+			if tiers := o.models[i].OutputTiers; tiers != nil && !yield(Mention{tiers.Entry, nil, fmt.Sprintf("models.%d.max_output", i), Position{}, -1}) {
+				return
 			}
 		}
 		if o.subjects != nil {

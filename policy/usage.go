@@ -68,7 +68,15 @@ type Model struct {
 	// most. They bound what the bytes of a request do not. Zero means not known.
 	MaxInput, Image int64
 	// MaxOutput is the largest output that a request may ask for. Zero means that nothing bounds it.
-	MaxOutput int64
+	// If there are OutputTiers, it is for requests of which they say nothing.
+	MaxOutput   int64
+	OutputTiers *OutputTiers
+}
+
+// OutputTiers are largest outputs, 1 to headgate.MaxCount, by the value of an entry, such as "tier".
+type OutputTiers struct {
+	Entry  string
+	Values map[string]int64
 }
 
 // The bounds of [Models].
@@ -136,6 +144,11 @@ func (o *options) checkModels() (mistakes []Mistake) {
 				bad(field, "the model %s: %s is %d, must be 0 to %d", Quote(m.Name), n.name, n.value, n.most)
 			}
 		}
+		if m.OutputTiers != nil {
+			m.OutputTiers.check(func(format string, args ...any) {
+				bad(field, "the model %s: max_output: %s", Quote(m.Name), fmt.Sprintf(format, args...))
+			})
+		}
 	}
 	for i := range o.models {
 		if m := &o.models[i]; m.Is != "" && slices.ContainsFunc(o.models, func(n Model) bool { return n.Name == m.Is && n.Is != "" }) {
@@ -143,6 +156,20 @@ func (o *options) checkModels() (mistakes []Mistake) {
 		}
 	}
 	return mistakes
+}
+
+func (o *OutputTiers) check(bad func(format string, args ...any)) {
+	if problem := checkEntryName(o.Entry); problem != "" {
+		bad("%s", problem)
+	}
+	if n := len(o.Values); n < 1 || n > MaxTiers {
+		bad("there are numbers for %d values of %q, must be 1 to %d", n, o.Entry, MaxTiers)
+	}
+	for value, n := range o.Values {
+		if value == "" || len(value) > MaxValue || n < 1 || n > headgate.MaxCount {
+			bad("the value %s has the number %d, must be 1 to %d for a value of 1 to %d bytes", Quote(value), n, headgate.MaxCount, MaxValue)
+		}
+	}
 }
 
 // Models are the models that the set knows. They are shared and must not be changed.
@@ -161,6 +188,18 @@ func (s *Set) Model(name string) Model {
 		m = s.longest(name)
 	}
 	m.Name = name
+	return m
+}
+
+// ModelFor is Model for a request: its MaxOutput is the one that the request has by its entries.
+func (s *Set) ModelFor(name string, d Descriptor) Model {
+	m := s.Model(name)
+	if m.OutputTiers != nil {
+		value, _ := s.known(d).Get(m.OutputTiers.Entry)
+		if most, ok := m.OutputTiers.Values[value]; ok {
+			m.MaxOutput = most
+		}
+	}
 	return m
 }
 

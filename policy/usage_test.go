@@ -190,10 +190,11 @@ func TestModelMistakes(t *testing.T) {
 	_, err := New(nil, MoneyUnit(3), Models(
 		Model{}, Model{Name: "a*b"}, Model{Name: "c"}, Model{Name: "c"}, Model{Name: "d*", Is: "c"},
 		Model{Name: "e", Is: "c", Input: 1}, Model{Name: "f", Is: "g"}, Model{Name: "g", Is: "c"}, Model{Name: "h", Output: MaxPrice + 1, Image: -1},
+		Model{Name: "i", OutputTiers: &OutputTiers{Entry: "tier?"}}, Model{Name: "j", OutputTiers: &OutputTiers{Entry: "tier", Values: map[string]int64{"": 1}}},
 	))
 	var found *Error
-	if !errors.As(err, &found) || len(found.Mistakes) != 9 {
-		t.Fatalf("the mistakes are %v, want 9", err)
+	if !errors.As(err, &found) || len(found.Mistakes) != 12 {
+		t.Fatalf("the mistakes are %v, want 12", err)
 	}
 }
 

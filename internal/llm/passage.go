@@ -73,10 +73,10 @@ func (p *Provider) Asked(method, path string) (protocol Protocol, call bool, pro
 	return 0, false, &notice.Problem{Title: "There is nothing here", Status: http.StatusNotFound, Detail: "The gateway passes on calls to chat completions, responses, embeddings and messages, and the list of models."}
 }
 
-// Begin reads a call with this Content-Encoding, which is priced by the set, and whose body may have
-// most bytes when it is unpacked. It keeps the body, which must not change. The error is a
+// Begin reads a call with this Content-Encoding, which is priced by the set for a request with these
+// entries, and whose body may have most bytes when it is unpacked. It keeps the body, which must not change. The error is a
 // [*CallError] or ErrTooLarge.
-func (p *Provider) Begin(protocol Protocol, set *policy.Set, encoding []string, body []byte, most int64) (*Passage, error) {
+func (p *Provider) Begin(protocol Protocol, set *policy.Set, d policy.Descriptor, encoding []string, body []byte, most int64) (*Passage, error) {
 	if len(body) == 0 {
 		return nil, errNoBody
 	}
@@ -88,7 +88,7 @@ func (p *Provider) Begin(protocol Protocol, set *policy.Set, encoding []string, 
 	if err != nil {
 		return nil, err
 	}
-	model := set.Model(call.Model)
+	model := set.ModelFor(call.Model, d)
 	usage, err := call.Estimate(&model, !p.RefuseOutput)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (m *metering) read(w *writer) *body {
 		raw, err = io.ReadAll(b)
 	}
 	if err == nil {
-		m.call, err = m.options.Begin(m.protocol, id.plan.policy.Set, id.r.Header["Content-Encoding"], raw, id.route.maxBody)
+		m.call, err = m.options.Begin(m.protocol, id.plan.policy.Set, id.facts, id.r.Header["Content-Encoding"], raw, id.route.maxBody)
 	}
 	switch {
 	case err == nil:

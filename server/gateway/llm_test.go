@@ -37,6 +37,7 @@ var llmModels = policy.Models(
 	policy.Model{Name: "m*", Priced: true, Input: 1_000_000, CachedInput: 500_000, Output: 2_000_000, MaxOutput: 50},
 	policy.Model{Name: "fast", Is: "m-large"},
 	policy.Model{Name: "free"},
+	policy.Model{Name: "tiered", Priced: true, MaxOutput: 5, OutputTiers: &policy.OutputTiers{Entry: "api_key", Values: map[string]int64{"mine": 7}}},
 )
 
 // llmRules count everything, in windows of a year.
@@ -178,6 +179,7 @@ func TestLLMBytes(t *testing.T) {
 		{"/v1/chat/completions", `{"model":"m","max_tokens":3,"stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","max_tokens":3,"stream":true}`, ""},
 		{"/v1/chat/completions", `{"model":"m","max_tokens":3,"stream":true,"stream_options":{"include_usage":true}}`, "", ""},
 		{"/v1/chat/completions", `{"model":"m","max_tokens":300}`, `{"model":"m","max_tokens":50}`, ""},
+		{"/v1/chat/completions", `{"model":"tiered","max_tokens":300}`, `{"model":"tiered","max_tokens":7}`, ""},
 		{"/v1/chat/completions", `{"max_tokens":3,"model":"fast"}`, `{"max_tokens":3,"model":"m-large"}`, ""},
 		{"/v1/chat/completions", packed.String(), "", "gzip"},
 		{"/v1/messages", `{"model":"m","max_tokens":3,"stream":true}`, "", ""},
