@@ -176,6 +176,9 @@ func (w *writer) outcome(r *policy.Rule) {
 	if r.Reservation.GiveBack {
 		fields = append(fields, "abandoned: "+abandonedGiveBack)
 	}
+	if r.Reservation.Typical {
+		fields = append(fields, "reserve: "+reserveTypical)
+	}
 	if fields != nil {
 		w.line(2, "reservation: {%s}", strings.Join(fields, ", "))
 	}

@@ -22,6 +22,7 @@ rules:
     algorithm: fixed_window
     counts: money
     limits: [50_000 per calendar month]
+    reservation: { reserve: typical }
 `
 
 // Prices are read exactly, and written as they are read.
@@ -52,7 +53,7 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := Parse("again.yml", text)
-	if err != nil || !reflect.DeepEqual(again.Models(), want) || again.MoneyUnit() != 100 || again.Rule("budget").Counts != policy.CountMoney {
+	if err != nil || !reflect.DeepEqual(again.Models(), want) || again.MoneyUnit() != 100 || again.Rule("budget").Counts != policy.CountMoney || !again.Rule("budget").Reservation.Typical {
 		t.Errorf("it is written as\n%s: %v", text, err)
 	}
 }

@@ -443,12 +443,16 @@ const (
 	abandonedGiveBack = "give_back"
 )
 
+const reserveTypical = "typical"
+
 func reservationMapping() value[policy.Reservation] {
 	return object("what becomes of reservations", []field[policy.Reservation]{
 		to("for", "how long a reservation waits to be settled, such as 5m. Default: 1m", periodText(),
 			func(into *policy.Reservation, _ *node, v time.Duration) { into.For = v }),
 		to("abandoned", "what to do with a reservation that is never settled: keep the estimate charged (charge, default), or refund it (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
 			func(into *policy.Reservation, _ *node, v string) { into.GiveBack = v == abandonedGiveBack }),
+		to("reserve", "how much of a call to a language model is reserved: what it may use at most (declared, default), or what calls of the same key and model have come to use (typical), which can exceed the limit", oneOf("declared", reserveTypical),
+			func(into *policy.Reservation, _ *node, v string) { into.Typical = v == reserveTypical }),
 	})
 }
 

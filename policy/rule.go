@@ -497,6 +497,10 @@ type Reservation struct {
 	// GiveBack says that the units are given back if nobody settles. Without it the estimate stays
 	// charged.
 	GiveBack bool
+	// Typical says that of a call to a language model is reserved what calls of the same key and
+	// model have come to use, and not the most that it may use. Doors that do not see the answer
+	// reserve the most all the same.
+	Typical bool
 }
 
 func (r *Rule) checkOutcome(bad func(field, format string, args ...any)) {
@@ -507,6 +511,9 @@ func (r *Rule) checkOutcome(bad func(field, format string, args ...any)) {
 	}
 	if t := (headgate.Terms{For: r.Reservation.For}); t.Validate() != nil {
 		bad("reservation", "reservations are for %v, must be whole milliseconds up to %v", r.Reservation.For, headgate.MaxTerm)
+	}
+	if r.Reservation.Typical && r.Counts == CountRequests {
+		bad("reservation", "it reserves what is typical, but counts requests, of which each is one; leave it out, or count tokens or money")
 	}
 }
 

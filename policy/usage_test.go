@@ -184,6 +184,17 @@ func TestSettleUsage(t *testing.T) {
 	}
 }
 
+// Only what calls use can be typical.
+func TestTypicalRequests(t *testing.T) {
+	t.Parallel()
+	r := Rule{Limits: headgate.MustRule("r", headgate.PerHour(1)), Reservation: Reservation{Typical: true}}
+	if _, err := New([]Rule{r}); err == nil || !strings.Contains(err.Error(), "it reserves what is typical, but counts requests") {
+		t.Errorf("the error is %v", err)
+	}
+	r.Counts = CountTokens
+	mustNew(t, []Rule{r})
+}
+
 // Mistakes about models are told, all at once.
 func TestModelMistakes(t *testing.T) {
 	t.Parallel()

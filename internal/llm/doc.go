@@ -10,7 +10,8 @@
 //	body of the request ── [Provider.Begin] ──▶ [Passage]: the most that the call may use, and the
 //	    bytes for the provider: those of the client, unless a model's other name, a largest output
 //	    or the wish for usage has to be put in
-//	    the door reserves that under the rules, in one decision
+//	    the door reserves that under the rules, in one decision, or by their wish what is typical
+//	    ([Passage.Reserve], [Habits])
 //	headers of the request ── [Provider.Headers] ──▶ those for the provider
 //	headers of the answer ── [Provider.Answered] ──▶ those for the client, and a [Meter]
 //	body of the answer ── [Meter.Pass] or [Meter.Read] ──▶ the bytes for the client

@@ -50,6 +50,8 @@ type Passage struct {
 	set      *policy.Set
 	call     *Call  // nil once the answer has begun
 	meter    *Meter // nil until the provider has begun a good answer
+	habits   *Habits
+	declared []declared // what is to be learnt from
 }
 
 // ErrTooLarge is the error of a body that is larger than it may be when it is unpacked.
@@ -175,28 +177,32 @@ func (p *Provider) Answered(status int, h http.Header, passage *Passage) *Meter 
 	return passage.meter
 }
 
-// Settle returns what the reserved checks of the call have cost, and whether that is known. The
-// status is that of the answer, or 0.
+// Settle returns what the reserved checks of the call have cost, and whether that is known. If not,
+// it is what the call may use at most, even under rules that reserve less. The status is that of the
+// answer, or 0.
 func (c *Passage) Settle(r *headgate.Reservation, status int) (units []int64, known bool) {
 	if c.Rejected {
 		return make([]int64, len(r.Checks)), true
 	}
-	if c.meter == nil {
-		return c.set.SettleUsage(r, -1, nil, status), false
-	}
-	used, complete := c.meter.Usage()
-	switch {
-	case complete:
-	case c.provider.SettleSeen && c.meter.Stream:
-		if used.Input == 0 {
-			used.Input = c.Usage.Input
+	used := c.Usage
+	if c.meter != nil {
+		seen, complete := c.meter.Usage()
+		switch {
+		case complete:
+			used, known = seen, true
+		case c.provider.SettleSeen && c.meter.Stream:
+			if used = seen; used.Input == 0 {
+				used.Input = c.Usage.Input
+			}
+			used.Output = max(used.Output, c.meter.Events)
 		}
-		used.Output = max(used.Output, c.meter.Events)
-	default:
-		return c.set.SettleUsage(r, -1, nil, status), false
+		used.Model = c.Usage.Model
 	}
-	used.Model = c.Usage.Model
-	return c.set.SettleUsage(r, -1, &used, status), complete
+	units = c.set.SettleUsage(r, -1, &used, status)
+	if known {
+		c.learn(r, units)
+	}
+	return units, known
 }
 
 // Refuse makes a problem the refusal that the provider's clients know. It adds to the headers, and

@@ -48,6 +48,9 @@ func (d *decision) decide(h http.Header) (outcome, *refusal) {
 	if err != nil {
 		return 0, uncountable(err)
 	}
+	if d.id.llm.reserves() != nil {
+		d.id.llm.call.Reserve(&d.id.g.habits, found.Checks)
+	}
 	return d.admit(h, found)
 }
 

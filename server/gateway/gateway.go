@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/internal/identity"
+	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/telemetry/prom"
@@ -40,6 +41,7 @@ type shared struct {
 	upgrades  upgrades
 	addresses *permits.Gate // connections to clients, by their addresses
 	unread    identity.Unread
+	habits    llm.Habits // of calls to language models
 	// keeper has the permits of the policy's bounds, and own those of Concurrency.
 	keeper, own *inprogress.Keeper
 	// hashKey is the key with which secrets are hashed in the keys of requests in progress. Nothing

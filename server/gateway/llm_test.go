@@ -284,6 +284,32 @@ func TestLLMRefusals(t *testing.T) {
 	}
 }
 
+// Under a rule that reserves what is typical, calls pass that declare more than is left of it.
+func TestLLMTypical(t *testing.T) {
+	t.Parallel()
+	for typical, want := range map[bool]int{false: 21, true: 30} {
+		l := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 70, Align: headgate.AlignYear}
+		provider := httptest.NewServer(&llmtest.Provider{})
+		t.Cleanup(provider.Close)
+		o := to(provider.URL)
+		o.Upstreams[0].LLM = new(gatewayfile.LLM)
+		f := serveGateway(t, decider(t, []policy.Rule{{
+			Limits: headgate.MustRule("output", l), Counts: policy.CountOutputTokens, Reservation: policy.Reservation{Typical: typical},
+		}}, llmModels), o)
+		passed := 0
+		for range 30 {
+			got := ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(`{"model":"m","max_tokens":50,"user":"words=1","messages":[]}`))
+			eventually(t, "the call is settled", func() bool { return f.counts.inFlight.Load() == 0 })
+			if got.StatusCode == http.StatusOK {
+				passed++
+			}
+		}
+		if passed != want {
+			t.Errorf("typical %v: %d calls of 1 token, which declare 50, passed a limit of 70, want %d", typical, passed, want)
+		}
+	}
+}
+
 // A large body, compressed or not, is refused, and takes no more memory than it may.
 func TestLLMLargeBodies(t *testing.T) {
 	t.Parallel()
