@@ -176,6 +176,7 @@ func llmMapping() value[gatewayfile.LLM] {
 		required(to("api", "what its servers speak: openai, anthropic, or compatible for servers that speak like OpenAI, such as vLLM and Ollama", oneOf(llm.OpenAI, llm.Anthropic, llm.Compatible), func(into *t, _ *node, v llm.API) { into.API = v })),
 		to("key_file", "file with the provider's key, which replaces the clients' keys. Default: no key", filledText(), func(into *t, _ *node, v string) { into.KeyFile = v }),
 		to("over_max_output", "calls that ask for more output than max_output of their model: reduce (default) what they ask for, or refuse them", oneOf("reduce", "refuse"), func(into *t, _ *node, v string) { into.RefuseOutput = v == "refuse" }),
+		to("drain", "for how long an answer is read to its end whose client has gone, such as 30s, to learn what the call has used. Default: not at all", waitText(), func(into *t, _ *node, v time.Duration) { into.Drain = v }),
 		to("unfinished", "calls whose answer ends without usage: reserved (default) leaves what they might have used charged; seen charges the parts of a stream that came", oneOf("reserved", "seen"), func(into *t, _ *node, v string) { into.SettleSeen = v == "seen" }),
 		to("other_paths", "requests that are no calls: refuse (default) all but the list of models, or pass them uncounted", oneOf("refuse", "pass"), func(into *t, _ *node, v string) { into.PassOthers = v == "pass" }),
 	})

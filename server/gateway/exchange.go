@@ -160,7 +160,7 @@ func (x *exchange) answered(res *http.Response) error {
 	if res.StatusCode != http.StatusSwitchingProtocols && res.Body != nil && res.Body != http.NoBody {
 		x.forwarding.reply = watched{ReadCloser: res.Body, watch: x.w.watch, ticks: x.id.route.pool.idleTicks, of: res, ended: x.ended}
 		x.w.watch.reading(res.Body)
-		res.Body = &x.forwarding.reply
+		res.Body = x.llm.keep(&x.forwarding.reply)
 	}
 	return nil
 }
@@ -315,6 +315,7 @@ func (x *exchange) end() {
 	if aborted && x.id.r.Context().Err() != nil {
 		x.outcome = clientGone
 	}
+	x.llm.drain()
 	x.decision.load.Permit.Done(flow.Ignore) // no effect if the load has learnt from the request
 	x.decision.leave()
 	received := x.forwarding.end()

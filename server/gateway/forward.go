@@ -215,6 +215,9 @@ func (id *identified) change(h http.Header, c *Headers) {
 func (f *forwarding) RoundTrip(out *http.Request) (*http.Response, error) {
 	p := f.id.route.pool
 	client := out.Host
+	if ctx := f.id.llm.lasting(out.Context()); ctx != out.Context() {
+		out = out.WithContext(ctx)
+	}
 	var tried []*target
 	var last error
 	for again := false; ; again = true {

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
@@ -13,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/inprogress"
 )
 
 // metering is what an exchange does besides, if its upstream is a provider of language models. Between
@@ -25,6 +28,7 @@ type metering struct {
 	protocol llm.Protocol     // of the call
 	call     *llm.Passage     // nil until the call is read, and if it is refused
 	wrong    string           // the field for which the call was refused, if it was one
+	draining *draining        // nil if nothing is drained
 }
 
 // begin finds out whether the request goes to a provider, and is a call.
@@ -154,6 +158,82 @@ func (m *metering) answered(res *http.Response) {
 	if meter := m.options.Answered(res.StatusCode, res.Header, m.call); meter != nil {
 		res.Body = meter.Read(res.Body)
 	}
+}
+
+// draining is an answer that is read to its end even if the client has gone. What asks for it ends
+// some time after the client, and the proxy does not close it.
+type draining struct {
+	within time.Duration
+	ctx    context.Context // of the request to the provider
+	cancel context.CancelFunc
+	body   io.ReadCloser // nil until the answer has begun
+	ended  bool          // nothing more comes of it
+}
+
+// lasting returns the context of the request to the provider: that of the client's request, unless
+// its answer is to be drained.
+func (m *metering) lasting(client context.Context) context.Context {
+	if m.call == nil || m.options.Drain == 0 {
+		return client
+	}
+	d := &draining{within: m.options.Drain}
+	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(client))
+	m.draining = d
+	context.AfterFunc(client, func() {
+		if !inprogress.Lost(client) {
+			d.wait()
+		}
+		d.cancel()
+	})
+	return d.ctx
+}
+
+// wait waits for the end of the request, as long as it is drained.
+func (d *draining) wait() {
+	t := time.NewTimer(d.within)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-d.ctx.Done():
+	}
+}
+
+// keep returns the body of the answer for the proxy.
+func (m *metering) keep(body io.ReadCloser) io.ReadCloser {
+	if m.draining == nil {
+		return body
+	}
+	m.draining.body = body
+	return m.draining
+}
+
+// Read implements [io.Reader].
+func (d *draining) Read(p []byte) (int, error) {
+	n, err := d.body.Read(p)
+	d.ended = d.ended || err != nil
+	return n, err
+}
+
+// Close implements [io.Closer]. The rest is read when the proxy has ended.
+func (d *draining) Close() error { return nil }
+
+// drain reads the rest of the answer if the client has gone. It must be called when the exchange
+// ends.
+func (m *metering) drain() {
+	d := m.draining
+	if d == nil {
+		return
+	}
+	defer d.cancel()
+	if d.body == nil {
+		return
+	}
+	if !d.ended {
+		t := time.AfterFunc(d.within, d.cancel)
+		defer t.Stop()
+		_, _ = io.Copy(io.Discard, d) // What it has used is known then, or not.
+	}
+	_ = d.body.Close()
 }
 
 // unsent notes that the provider never got the call, if so.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
@@ -306,6 +307,45 @@ func TestLLMTypical(t *testing.T) {
 		}
 		if passed != want {
 			t.Errorf("typical %v: %d calls of 1 token, which declare 50, passed a limit of 70, want %d", typical, passed, want)
+		}
+	}
+}
+
+// The answer to a client that has gone is read to its end, for so long as the options say.
+func TestLLMDrains(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what   string
+		drain  time.Duration
+		stream bool
+		user   string
+		output int64 // charged; 20 is what is declared
+	}{
+		{"a stream", within, true, "words=7 pause=10ms", 7},
+		{"an answer that has not begun", within, false, "words=7 pause=10ms", 7},
+		{"a stream that lasts too long", time.Millisecond, true, "words=7 pause=1h", 20},
+		{"an answer that lasts too long", time.Millisecond, false, "words=7 pause=1h", 20},
+		{"not at all", 0, true, "words=7 pause=1h", 20},
+	} {
+		f := newLLM(t, plenty, func(l *gatewayfile.LLM) { l.Drain = tt.drain })
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(chatCall(tt.stream, tt.user)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, gone := client(t), make(chan struct{})
+		go func() {
+			defer close(gone)
+			if res, err := c.Do(r); err == nil {
+				_, _ = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+			}
+		}()
+		eventually(t, "the provider has the call", func() bool { return f.provider.Calls.Load() == 1 })
+		cancel()
+		<-gone
+		if used := f.used(t, plenty); used[2] != tt.output {
+			t.Errorf("%s: %d tokens of output are charged, want %d", tt.what, used[2], tt.output)
 		}
 	}
 }
