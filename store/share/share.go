@@ -257,12 +257,13 @@ func (p *Pool) Ask(l Limit, a Ask, now int64) Grant {
 	// unevenly. So it has to be worth it.
 	apart := max(h.Rate/steady, l.Rate/64)
 	enough := min(p.wanted(l, rate, a.Cost), 1+min(rate, a.Demand)/nano/4, 2*kept)
-	change := 2*burst >= enough && (rate > h.Rate+apart || rate < h.Rate-apart)
+	less := rate < h.Rate-apart
+	change := 2*burst >= enough && (rate > h.Rate+apart || less)
 	refill := a.Denied && (burst >= max(h.Burst, enough) || burst > rate/nano*int64(a.TTL/time.Second))
 	switch {
-	case valid && burst == 0 && h.Rate > free:
-		// It must have less, and there is no credit for a new bucket: it keeps what it has until
-		// that ends.
+	case valid && (burst == 0 && h.Rate > free || less && !change):
+		// It is to have less, and there is no credit for a new bucket: it keeps what it has until
+		// that ends. Were it renewed, credit might never grow again.
 	case valid && h.Rate <= free && (burst == 0 || !change && !refill):
 		h.Until = until
 	default:

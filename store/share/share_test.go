@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -184,6 +185,28 @@ func TestFollowsDemand(t *testing.T) {
 		if got := w.share(60); got < 0.9 {
 			t.Errorf("%+v: %.3f of the limit used after the demand has moved, want 0.9 at least", l, got)
 		}
+	}
+}
+
+// TestConverges: how long it takes until nine tenths of the limit are used after the demand has moved,
+// whenever the holders report.
+func TestConverges(t *testing.T) {
+	const percent = 100
+	took := make([]int, percent)
+	for seed := range took {
+		w := newWorld(t, Limit{100 * nano, 100}, uint64(seed), 180, 18, 2)
+		w.run(60)
+		w.proxies[0].offered, w.proxies[2].offered = w.proxies[2].offered, w.proxies[0].offered
+		for took[seed] = 1; w.share(1) < 0.9; took[seed]++ {
+			if took[seed] == 60 {
+				t.Fatalf("seed %d: a minute after the demand has moved, the limit is not used", seed)
+			}
+		}
+	}
+	slices.Sort(took)
+	t.Logf("after %d, %d and %d s in 50, 90 and 99 of 100 cases", took[percent/2-1], took[percent*9/10-1], took[percent*99/100-1])
+	if p99, most := took[percent*99/100-1], int(2*(ttl+grace).Seconds()); p99 > most {
+		t.Errorf("it took %d s in 99 of 100 cases, want %d at most, after which two grants have ended", p99, most)
 	}
 }
 
