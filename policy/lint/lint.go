@@ -277,6 +277,10 @@ const (
 	Behind = "HG024"
 	// Unpriced marks a rule that counts money, where a model that it is about has no price.
 	Unpriced = "HG025"
+	// OpenQuota marks a bucket in a configuration of Envoy that lets requests pass without a share.
+	OpenQuota = "HG026"
+	// RareReports marks a bucket in a configuration of Envoy that may be reported too rarely.
+	RareReports = "HG027"
 )
 
 // Code is a kind of warning.
@@ -422,6 +426,16 @@ func Codes() []Code {
 			Unpriced, "A rule counts money, and a model has no price.",
 			"What a call of such a model costs is not known, so the call is refused.",
 			"give the model a price under [`models`](../language-models.md#prices), or all other models one as `\"*\"`.",
+		},
+		{
+			OpenQuota, "An Envoy lets requests pass without a share of the limit.",
+			"In a configuration of Envoy with the [rate limit quota service](../envoy-quota.md), a bucket has no `no_assignment_behavior` or `expired_assignment_behavior`, or one that does not deny. Then N Envoys admit N times what they like whenever the service does not answer.",
+			"write `fallback_rate_limit: { blanket_rule: DENY_ALL }` for both.",
+		},
+		{
+			RareReports, "An Envoy may report so rarely that its share ends before it is renewed.",
+			"A share lasts for 10 s after it was received, and a report renews it. The `reporting_interval` is more than 5 s. (Envoy 1.40 reports every 5 s whatever it says.)",
+			"write `reporting_interval: 5s`.",
 		},
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // lintRequest is the command that checks policy files.
 type lintRequest struct {
-	Files  []string `arg:"" name:"file" help:"Policy files and gateway files; - means standard input."`
+	Files  []string `arg:"" name:"file" help:"Policy files, gateway files, and configurations of Envoy; - means standard input."`
 	Strict bool     `help:"Exit with 1 if there are warnings."`
 	Keys   hashKeys `embed:"" group:"Hash keys"`
 	Format string   `help:"Output format: text, json, or sarif, which code hosts show beside the lines." type:"choice" of:"text json sarif" default:"text"`
@@ -39,7 +39,10 @@ type lintedFile struct {
 	File  string `json:"file"`
 	Rules int    `json:"rules"`
 	// Gateway means that it is a gateway file without mistakes. Such a file has no rules.
-	Gateway  bool      `json:"gateway,omitempty"`
+	Gateway bool `json:"gateway,omitempty"`
+	// Envoy means that it is a configuration of Envoy. Its buckets of the rate limit quota service were
+	// looked at.
+	Envoy    bool      `json:"envoy,omitempty"`
 	Mistakes []finding `json:"mistakes"`
 	Warnings []finding `json:"warnings"`
 	// Memory is about how much memory each rule's counters take in Redis.
@@ -147,7 +150,8 @@ func printCodes(w io.Writer, files []lintedFile) {
 // stdin is the argument for the standard input, and stdinName is its name in findings.
 const stdin, stdinName = "-", "<stdin>"
 
-// read reads a policy, or a gateway file. For a gateway file it returns a nil set without an error.
+// read reads a policy, a gateway file, or a configuration of Envoy. Without an error, the set is nil
+// for what is no policy.
 func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, error) {
 	if f.File == stdin {
 		f.File = stdinName
@@ -158,6 +162,8 @@ func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, err
 		case config.IsGateway(data):
 			_, err = config.ParseGateway(f.File, data)
 			return nil, err
+		case f.envoy(data):
+			return nil, nil
 		}
 		return app.ParsePolicy(f.File, data, hashKey, oldHashKey)
 	}
@@ -167,11 +173,22 @@ func (f *lintedFile) read(c *call, hashKey, oldHashKey string) (*policy.Set, err
 	}
 	// A file that is no policy may be a gateway file. It is read again here, because that is rare.
 	data, unread := os.ReadFile(f.File)
-	if unread != nil || len(data) > config.MaxBytes || !config.IsGateway(data) {
+	switch {
+	case unread != nil || len(data) > config.MaxBytes:
 		return nil, err
+	case config.IsGateway(data):
+		_, err = config.ReadGateway(f.File)
+		return nil, err
+	case f.envoy(data):
+		return nil, nil
 	}
-	_, err = config.ReadGateway(f.File)
 	return nil, err
+}
+
+// envoy reports whether a text is a configuration of Envoy, and finds what is odd in it.
+func (f *lintedFile) envoy(data []byte) bool {
+	f.odd, f.Envoy = config.EnvoyQuota(f.File, data)
+	return f.Envoy
 }
 
 func lintFile(c *call, name, hashKey, oldHashKey string) lintedFile {
@@ -188,12 +205,12 @@ func lintFile(c *call, name, hashKey, oldHashKey string) lintedFile {
 	for _, m := range f.wrong {
 		f.Mistakes = append(f.Mistakes, finding{File: f.other(m.File), Line: m.Line, Column: m.Column, Text: m.Text})
 	}
-	if f.Gateway = err == nil && set == nil; err != nil || f.Gateway {
-		return f
+	f.Gateway = err == nil && set == nil && !f.Envoy
+	if err == nil && set != nil {
+		f.Rules = len(set.Rules())
+		f.Memory = footprint.Of(set)
+		f.odd = lint.All(set)
 	}
-	f.Rules = len(set.Rules())
-	f.Memory = footprint.Of(set)
-	f.odd = lint.All(set)
 	for i := range f.odd {
 		w := &f.odd[i]
 		if w.Pos.File == "" {
@@ -243,6 +260,8 @@ func (f *lintedFile) print(c *call) {
 		silenced = fmt.Sprintf(" (%d silenced)", n)
 	}
 	switch {
+	case f.Envoy:
+		fmt.Fprintf(c.stdout, "%s: a configuration of Envoy, %s\n", f.File, count(warnings, "warning"))
 	case f.Gateway:
 		fmt.Fprintf(c.stdout, "%s: a gateway file, no mistakes\n", f.File)
 	case len(f.Mistakes) > 0:

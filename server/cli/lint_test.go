@@ -13,6 +13,7 @@ func TestLintStdin(t *testing.T) {
 		"rules: [{ name: a, per: all, limits: [5 per 15m] }]": "<stdin>:1:39: warning HG023: ",
 		"upstreams: [{ name: a, urls: [ftp://x] }]":           "<stdin>:1:",
 		"upstreams: [{ name: a, servers: 7 }]":                "mistake",
+		"static_resources: {}":                                "<stdin>: a configuration of Envoy, 0 warnings\n",
 		"":                                                    "<stdin>:1:1: mistake: the file has no policy",
 	} {
 		var out bytes.Buffer

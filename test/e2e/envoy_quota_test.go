@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,4 +99,34 @@ func TestEnvoyQuota(t *testing.T) {
 	}
 	checkBound(t, all, 100, 100)
 	t.Logf("%d requests passed in %v", len(all), time.Since(began))
+}
+
+// TestEnvoyQuotaAlone is the control: each of three Envoys is assigned the whole limit, by a server of
+// its own. Together they let more pass than the limit has.
+func TestEnvoyQuotaAlone(t *testing.T) {
+	t.Parallel()
+	var running sync.WaitGroup
+	var sum atomic.Int64
+	began := time.Now()
+	var proxies [3]*envoy
+	for i := range proxies {
+		limiter := serve(t, "--grpc-listen", "127.0.0.1:0", "--config", filepath.Join(envoyExamples, "quota-limits.yml"))
+		proxies[i] = startEnvoyWith(t, "quota.yaml", "8081", grpcAddress(t, limiter))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	first := time.Now()
+	for _, e := range proxies {
+		running.Go(func() {
+			got, _ := e.load(ctx, t, began, 100)
+			sum.Add(int64(len(got)))
+		})
+	}
+	running.Wait()
+	took := time.Since(first)
+	most := 100 + 100*took.Seconds()
+	t.Logf("%d requests passed in %v, which is %.1f times the limit", sum.Load(), took, float64(sum.Load())/most)
+	if float64(sum.Load()) <= most {
+		t.Errorf("%d requests passed, and the limit has %.0f: the comparison says nothing", sum.Load(), most)
+	}
 }
