@@ -29,6 +29,9 @@ type Provider struct {
 	// RefuseOutput refuses calls that ask for more output than their model may give. Otherwise they
 	// are changed to ask for no more.
 	RefuseOutput bool
+	// Heed keeps calls back while the provider refuses them for its own limits, for as long as it says.
+	// Only a door that asks the provider itself can do that.
+	Heed bool
 	// Drain is for how long an answer is read on whose client has gone, to learn what the call has
 	// used. Zero means that it is not. Only a door that asks the provider itself can do that.
 	Drain time.Duration

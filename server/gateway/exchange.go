@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
@@ -269,7 +270,8 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 	var late net.Error
 	var unconnected *dialError
 	// What a provider has got, it may have worked on, even if nobody hears of it.
-	x.llm.unsent(errors.Is(err, errNoTarget) || errors.As(err, &unconnected))
+	held, isHeld := errors.AsType[*headgate.DeniedError](err)
+	x.llm.unsent(isHeld || errors.Is(err, errNoTarget) || errors.As(err, &unconnected))
 	switch {
 	case errors.Is(failure, errTooLarge):
 		p, x.outcome = bodyTooLarge(x.id.route.maxBody), refused
@@ -287,6 +289,9 @@ func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error)
 		return
 	case failure != nil:
 		p, x.outcome = bodyBroken, clientGone
+	case isHeld:
+		x.outcome = crowded
+		p = &httplimit.Problem{Title: "The provider is at a limit of its own", Status: http.StatusTooManyRequests, RetryAfterMS: max(held.Decision.RetryAfter.Milliseconds(), 1)}
 	case errors.Is(err, errNoTarget):
 		p = noUpstream
 	case errors.As(err, &late) && late.Timeout(), errors.Is(err, context.DeadlineExceeded):

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 )
@@ -239,12 +240,12 @@ func (f *forwarding) RoundTrip(out *http.Request) (*http.Response, error) {
 			}
 		}
 		out.URL.Scheme, out.URL.Host, out.Host = t.url.Scheme, t.url.Host, p.host(t, client)
-		res, err := t.transport.RoundTrip(out)
+		res, err := t.sender.RoundTrip(out)
 		if err == nil {
 			t.answered()
 			return res, nil
 		}
-		if out.Context().Err() != nil || f.clientFailure() != nil {
+		if out.Context().Err() != nil || f.clientFailure() != nil || errors.Is(err, headgate.ErrDenied) {
 			return nil, err // the server was not the cause
 		}
 		f.note(t, err)

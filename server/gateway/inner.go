@@ -150,7 +150,7 @@ func (g *inner) open() {
 	}
 	g.watchers.every = max(shortest/4, time.Millisecond)
 	for _, u := range o.Upstreams {
-		p := newPool(u, &g.watchers, o.Logger)
+		p := newPool(u, &g.watchers, o)
 		g.pools = append(g.pools, p)
 		byName[u.Name] = p
 	}

@@ -65,6 +65,7 @@ func newLLM(t *testing.T, limits [5]int64, change func(*gatewayfile.LLM)) *llmFi
 	})
 	f.direct = s.URL
 	o := to(s.URL)
+	o.MaxDelay = time.Millisecond
 	o.Upstreams[0].LLM = &gatewayfile.LLM{API: llm.OpenAI, Key: "theirs"}
 	if change != nil {
 		change(o.Upstreams[0].LLM)
@@ -307,6 +308,36 @@ func TestLLMTypical(t *testing.T) {
 		}
 		if passed != want {
 			t.Errorf("typical %v: %d calls of 1 token, which declare 50, passed a limit of 70, want %d", typical, passed, want)
+		}
+	}
+}
+
+// After a refusal of the provider for its own limits, calls are kept back if they are to be heeded,
+// and charged nothing.
+func TestLLMHeeds(t *testing.T) {
+	t.Parallel()
+	for _, heed := range []bool{false, true} {
+		f := newLLM(t, plenty, func(l *gatewayfile.LLM) { l.Heed = heed })
+		call := func(user string) answer {
+			return ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(chatCall(false, user)))
+		}
+		got := call("limited")
+		if got.wants(t, http.StatusTooManyRequests, "Retry-After: 7"); !strings.Contains(got.text, "the provider's own limit") {
+			t.Errorf("heed %v: the client gets %s", heed, got.text)
+		}
+		got = call("words=1")
+		if !heed {
+			got.wants(t, http.StatusOK)
+			continue
+		}
+		if got.wants(t, http.StatusTooManyRequests); !strings.Contains(got.text, `The provider is at a limit of its own.","type":"requests"`) || got.Header.Get("Retry-After") == "" {
+			t.Errorf("while the provider is at its limit, the client gets %v %s", got.Header, got.text)
+		}
+		if seen := f.provider.Seen(); len(seen) != 1 {
+			t.Errorf("the provider has got %d calls", len(seen))
+		}
+		if used := f.used(t, plenty); used != ([5]int64{}) {
+			t.Errorf("%v is charged for calls that the provider never answered", used)
 		}
 	}
 }

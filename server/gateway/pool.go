@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/config/gatewayfile"
+	"github.com/headgate/headgate/httplimit/outbound"
 )
 
 // pool has the servers of one upstream. It is safe for concurrent use.
@@ -42,9 +43,10 @@ const (
 )
 
 // newPool makes a pool from options that were checked.
-func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
-	p := &pool{Upstream: u, logger: logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
+func newPool(u Upstream, ws *watchers, o *Options) *pool {
+	p := &pool{Upstream: u, logger: o.Logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
 	var transports [2]*http.Transport // one for all targets with the same protocol
+	var senders [2]http.RoundTripper
 	for _, text := range u.Targets {
 		address, plain, _ := gatewayfile.ParseTarget(text)
 		which := 0
@@ -53,10 +55,22 @@ func newPool(u Upstream, ws *watchers, logger *slog.Logger) *pool {
 		}
 		if transports[which] == nil {
 			transports[which] = newTransport(&u, ws, p.conns, plain)
+			senders[which] = transports[which]
+			if u.LLM != nil && u.LLM.Heed {
+				senders[which] = heeding(transports[which], o)
+			}
 		}
-		p.targets = append(p.targets, &target{name: text, url: address, transport: transports[which], eject: u.Eject, condition: new(condition)})
+		p.targets = append(p.targets, &target{name: text, url: address, transport: transports[which], sender: senders[which], eject: u.Eject, condition: new(condition)})
 	}
 	return p
+}
+
+// heeding makes calls wait, up to MaxDelay, while the provider says that its own limits are exceeded. It holds for
+// all targets, because the provider's limits are those of a key.
+func heeding(base http.RoundTripper, o *Options) http.RoundTripper {
+	// It keeps no limits of its own, and its settings are constants within their bounds.
+	t, _ := outbound.New(nil, base, outbound.Config{Tries: 1, MaxWait: o.MaxDelay, Partner: func(*http.Request) string { return "" }})
+	return t
 }
 
 // newTransport makes the transport for a pool's targets. plain means HTTP/2 without TLS.
@@ -225,6 +239,7 @@ type target struct {
 	name      string // as in the options
 	url       *url.URL
 	transport *http.Transport
+	sender    http.RoundTripper // sends requests over the transport
 	eject     Eject
 	*condition
 }
