@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,7 +18,22 @@ import (
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".
 var version string
 
+// withoutAnswers is the log of net/http's transport, which shows the beginning of an answer that
+// comes when none is waited for. That may be what a model has said, so it is left out.
+type withoutAnswers struct{ io.Writer }
+
+// Write implements [io.Writer].
+func (w withoutAnswers) Write(line []byte) (int, error) {
+	told, answer, _ := bytes.Cut(line, []byte(" starting with "))
+	if answer != nil {
+		told = append(told[:len(told):len(told)], '\n')
+	}
+	_, err := w.Writer.Write(told)
+	return len(line), err
+}
+
 func main() {
+	log.SetOutput(withoutAnswers{os.Stderr})
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// After the first signal the next one ends the process at once.
 	context.AfterFunc(ctx, stop)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -90,7 +91,13 @@ type server struct {
 
 func start(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{Cmd: command(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), log: new(bytes.Buffer), read: make(chan struct{})}
+	return startCommand(t, "msg=serving address=", append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// startCommand starts a command that serves, and logs the address behind these words.
+func startCommand(t *testing.T, words string, args ...string) *server {
+	t.Helper()
+	s := &server{Cmd: command(t, args...), log: new(bytes.Buffer), read: make(chan struct{})}
 	stderr, err := s.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +110,7 @@ func start(t *testing.T, args ...string) *server {
 		defer close(s.read)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			s.log.WriteString(lines.Text() + "\n")
-			if _, rest, ok := strings.Cut(lines.Text(), "msg=serving address="); ok {
+			if _, rest, ok := strings.Cut(lines.Text(), words); ok {
 				address <- strings.Fields(rest)[0]
 			}
 		}
@@ -236,5 +243,43 @@ func TestSecondSignal(t *testing.T) {
 	}
 	if code := exitCode(t, s.Wait()); code != -1 {
 		t.Errorf("exit code %d, want the end by a signal", code)
+	}
+}
+
+// What a server sends behind an answer that has no body may be what a model has said. The log says
+// that it came, and not what it was.
+func TestAnswersAreNotLogged(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	noted := make(chan struct{})
+	go func() {
+		defer close(noted)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		from := bufio.NewReader(c)
+		if _, err := http.ReadRequest(from); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\na completion")
+			_, _ = from.ReadByte() // The transport closes the connection when it has noted it.
+		}
+	}()
+	s := startCommand(t, `msg="passing requests on" address=`, "gateway", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--upstream", "http://"+l.Addr().String())
+	res, err := http.Get(s.base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	<-noted
+	if code := s.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if log := s.log.String(); !strings.Contains(log, "Unsolicited response received on idle HTTP channel\n") || strings.Contains(log, "completion") {
+		t.Errorf("the log says:\n%s", log)
 	}
 }
