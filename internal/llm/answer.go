@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
@@ -25,6 +26,8 @@ type Meter struct {
 	// Stream says that the answer comes in events, and Events is how many with a part of it have come.
 	Stream bool
 	Events int64
+	// First is when the first part of the answer came.
+	First time.Time
 
 	protocol Protocol
 	withhold bool // the event with the usage is not for the client
@@ -99,6 +102,9 @@ func (b *metered) Read(p []byte) (int, error) {
 
 // note reads a piece of the answer.
 func (m *Meter) note(p []byte) {
+	if m.First.IsZero() && len(p) > 0 {
+		m.First = time.Now()
+	}
 	if !m.Stream {
 		m.find.feed(p)
 		m.take()

@@ -51,13 +51,16 @@ type Passage struct {
 	Encoded bool
 	// Rejected says that the provider has refused the call, or never got it.
 	Rejected bool
+	// Sent is when the call went to the provider.
+	Sent time.Time
 
 	provider *Provider
 	set      *policy.Set
 	call     *Call  // nil once the answer has begun
 	meter    *Meter // nil until the provider has begun a good answer
 	habits   *Habits
-	declared []declared // what is to be learnt from
+	declared []declared   // what is to be learnt from
+	used     policy.Usage // what it was settled at
 }
 
 // ErrTooLarge is the error of a body that is larger than it may be when it is unpacked.
@@ -204,11 +207,21 @@ func (c *Passage) Settle(r *headgate.Reservation, status int) (units []int64, kn
 		}
 		used.Model = c.Usage.Model
 	}
+	c.used = used
 	units = c.set.SettleUsage(r, -1, &used, status)
 	if known {
 		c.learn(r, units)
 	}
 	return units, known
+}
+
+// Spending is what observers are told of the call when it was settled.
+func (c *Passage) Spending(r *headgate.Reservation, units []int64, known bool) *policy.Spending {
+	s := &policy.Spending{Set: c.set, Used: c.used, Known: known, Reservation: r, Units: units}
+	if c.meter != nil && c.meter.Stream && !c.meter.First.IsZero() {
+		s.FirstChunk = c.meter.First.Sub(c.Sent)
+	}
+	return s
 }
 
 // Refuse makes a problem the refusal that the provider's clients know. It adds to the headers, and

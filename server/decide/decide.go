@@ -125,6 +125,9 @@ type Decider interface {
 	// Recall and Settle do what they do in [headgate.Ledger].
 	Recall(ctx context.Context, id string) (headgate.Reservation, error)
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
+
+	// Spent is told of each call to a language model that was settled.
+	Spent(ctx context.Context, s *policy.Spending)
 }
 
 // Resolve asks the Policy about the Descriptor and Cost, or about the Parts, and sets Checks, Denied,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // Over is a Decider over a store, without observers. The service is built on it, and tests of doors
@@ -19,6 +20,9 @@ type Over struct {
 	Store headgate.Store
 	// Hooks are told of each call to the store, as those of [headgate.Observe] are.
 	Hooks headgate.Hooks
+	// Spending is told of each call to a language model that was settled, and keeps nothing of it. Nil
+	// means nobody is.
+	Spending func(context.Context, *policy.Spending)
 }
 
 var _ Decider = (*Over)(nil)
@@ -94,6 +98,13 @@ func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64
 		return dst, errNoLedger
 	}
 	return ledger.Settle(ctx, r, units, dst)
+}
+
+// Spent implements [Decider].
+func (o *Over) Spent(ctx context.Context, s *policy.Spending) {
+	if o.Spending != nil {
+		o.Spending(ctx, s)
+	}
 }
 
 // Event says what a Decider did with one Ask. All that it refers to is valid only while the hook

@@ -416,6 +416,7 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		o.fail(ctx, err)
 		return o
 	}
+	d.Spent(ctx, &policy.Spending{Set: r.Policy.Set, Used: s.Usage, Known: used != nil, Reservation: &reserved, Units: units})
 	o.decide(r.decisions)
 	return o
 }

@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 
@@ -39,7 +40,11 @@ func TestUsageAgainstOracle(t *testing.T) {
 			units [5]int64
 		}
 		var open []reserved
-		var used [5]int64
+		var used, charged [5]int64
+		d.Spending = func(_ context.Context, s *policy.Spending) {
+			charged[0]++
+			s.Charged(func(_ *headgate.Check, counts policy.Counted, units int64) { charged[counts] += units })
+		}
 		denied := 0
 		for range 400 {
 			if len(open) > 0 && random.IntN(2) == 0 {
@@ -84,7 +89,15 @@ func TestUsageAgainstOracle(t *testing.T) {
 				used[j] += units[j]
 			}
 		}
+		for _, r := range open {
+			for j := range used {
+				charged[j] += r.units[j]
+			}
+		}
 		for j, name := range names {
+			if j > 0 && charged[j] != used[j] {
+				t.Errorf("seed %d: %s: observers are told of %d, want %d", seed, name, charged[j], used[j])
+			}
 			c, err := set.Check(name, "", 1)
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/internal/notice"
@@ -106,6 +107,7 @@ func (m *metering) send(r *http.Request) {
 	if m.call == nil {
 		return
 	}
+	m.call.Sent = time.Now()
 	// Another target may have to get it.
 	r.GetBody = func() (io.ReadCloser, error) {
 		b := new(sent)
@@ -241,6 +243,11 @@ func (m *metering) unsent(never bool) {
 	if m.call != nil {
 		m.call.Rejected = never
 	}
+}
+
+// spent tells observers what the call was settled at.
+func (m *metering) spent(r *headgate.Reservation, units []int64, known bool) {
+	m.id.g.decider.Spent(m.id.r.Context(), m.call.Spending(r, units, known))
 }
 
 // answer writes a refusal as the provider's clients know it.

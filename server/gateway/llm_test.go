@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,6 +128,17 @@ func TestLLMSettles(t *testing.T) {
 		{"broken off before the first byte, and the provider has worked", "/v1/chat/completions", chatCall(false, "fail=5"), true, 502, reserved, false},
 	} {
 		f := newLLM(t, plenty, func(l *gatewayfile.LLM) { l.SettleSeen = tt.seen })
+		var told [5]int64 // what observers are told
+		f.d.Spending = func(_ context.Context, s *policy.Spending) {
+			told[0]++
+			s.Charged(func(_ *headgate.Check, counts policy.Counted, units int64) { told[counts] += units })
+			if known := tt.output != reserved && !tt.seen; s.Known != known || s.Label() != "m*" || known && s.Used.Output != tt.output {
+				t.Errorf("%s: observers are told %+v", tt.what, s)
+			}
+			if streamed := strings.Contains(tt.body, `"stream":true`); (s.FirstChunk > 0) != streamed {
+				t.Errorf("%s: the first chunk took %v", tt.what, s.FirstChunk)
+			}
+		}
 		res := send(t.Context(), t, client(t), http.MethodPost, f.url+tt.path, strings.NewReader(tt.body), "Authorization: Bearer mine", "Content-Type: application/json")
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
@@ -151,6 +163,9 @@ func TestLLMSettles(t *testing.T) {
 		}
 		if used != want {
 			t.Errorf("%s: requests, input, output, tokens and money are used by %v, want %v", tt.what, used, want)
+		}
+		if told != want {
+			t.Errorf("%s: observers are told of %v, want %v", tt.what, told, want)
 		}
 		if used[1] < f.provider.Input.Load() || used[2] < f.provider.Output.Load() {
 			t.Errorf("%s: charged %v, but the provider has counted %d and %d", tt.what, used, f.provider.Input.Load(), f.provider.Output.Load())
@@ -475,13 +490,16 @@ func TestLLMBodiesAreLetGo(t *testing.T) {
 }
 
 // lately is a store whose limits have nothing left when they are looked at, and something when they
-// are asked.
-type lately struct{ *memory.Store }
+// are asked, until it is over.
+type lately struct {
+	*memory.Store
+	over *atomic.Bool
+}
 
 func (s lately) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	out, err := s.Store.Take(ctx, op, checks, dst)
 	for i := range out[len(dst):] {
-		out[len(dst)+i].Allowed = out[len(dst)+i].Allowed && op != headgate.OpPeek
+		out[len(dst)+i].Allowed = out[len(dst)+i].Allowed && (op != headgate.OpPeek || s.over.Load())
 	}
 	return out, err
 }
@@ -494,8 +512,8 @@ func TestLLMBodiesThatNeedNotBeRead(t *testing.T) {
 	o := to(provider.URL)
 	o.Upstreams[0].LLM = new(gatewayfile.LLM)
 	d := decider(t, []policy.Rule{perKey(1)}, llmModels, policy.Denied(policy.ListEntry{Name: "mallory", Match: []policy.Condition{policy.Equal("api_key", "mallory")}}))
-	store := memory.New(memory.Clock(stopped))
-	d.Store = lately{store}
+	over := new(atomic.Bool)
+	d.Store = lately{memory.New(memory.Clock(stopped)), over}
 	f := serveGateway(t, d, o)
 	large := strings.Replace(chatCall(false, "words=1"), `"hi"`, `"`+strings.Repeat("x", 100_000)+`"`, 1)
 	passes := func(key string) {
@@ -503,7 +521,7 @@ func TestLLMBodiesThatNeedNotBeRead(t *testing.T) {
 		ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(large), "X-Api-Key: "+key).wants(t, http.StatusOK)
 	}
 	passes("ada")
-	d.Store = store
+	over.Store(true)
 	passes("bob")
 	for _, tt := range []struct {
 		key, headers string

@@ -179,8 +179,8 @@ func (c *costs) settle(came outcome, status int, sent int64) {
 	var units []int64
 	var unreported *measure
 	result := settled
+	known := false // that the provider has said what a call of a model has used
 	if id.llm.call != nil {
-		var known bool
 		if units, known = id.llm.call.Settle(&charge.Reservation, status); !known {
 			result = asEstimate
 		}
@@ -201,6 +201,12 @@ func (c *costs) settle(came outcome, status int, sent int64) {
 		logger.LogAttrs(ctx, slog.LevelError, "the cost of a request could not be settled", slog.Any("error", err))
 	case isLate:
 		result = late
+		for i := range units { // Nothing is given back.
+			units[i] = max(units[i], charge.Reservation.Checks[i].Units())
+		}
+	}
+	if err == nil && id.llm.call != nil && !id.llm.call.Rejected {
+		id.llm.spent(&charge.Reservation, units, known)
 	}
 	id.g.counts.settlements[result].Add(1)
 }
