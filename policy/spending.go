@@ -49,6 +49,22 @@ func (s *Spending) Money() (micros int64, known bool) {
 	return min(m.price(&s.Used, 1), headgate.MaxCount), m.Priced
 }
 
+// By says by what the call was charged, as a label: "usage" that the provider has stated, or "estimate".
+func (s *Spending) By() string {
+	if s.Known {
+		return "usage"
+	}
+	return "estimate"
+}
+
+// Amount returns units of what is counted in tokens, or in the currency if it is money.
+func (s *Set) Amount(counts Counted, units int64) float64 {
+	if counts == CountMoney {
+		return float64(units) * float64(s.MoneyUnit()) / MicroUnits
+	}
+	return float64(units)
+}
+
 // Charged calls visit for each check whose rule counts tokens or money, with what was charged.
 func (s *Spending) Charged(visit func(c *headgate.Check, counts Counted, units int64)) {
 	for i := range s.Reservation.Checks {

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/dashboard"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/forwardauth"
@@ -194,10 +195,14 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 		registry.MustRegister(scraped(a.insights.collect))
 	}
 	soft, lists := newSoftHits(registry), newListHits(registry)
-	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists}
-	registry.MustRegister(scraped(a.limits.collect))
+	spending := prom.NewSpending()
+	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists, spending: spending}
+	registry.MustRegister(scraped(a.limits.collect), spending)
 	plain := &warned{logger: a.settings.Logger}
-	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry))}
+	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry)), Spending: func(ctx context.Context, s *policy.Spending) {
+		spending.Spent(ctx, s)
+		a.traces.spent(ctx, s)
+	}}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
 		if e.Err != nil {
 			return

@@ -136,6 +136,7 @@ type limits struct {
 	recorder *prom.Recorder
 	soft     *softHits
 	lists    *listHits
+	spending *prom.Spending
 
 	mu      sync.Mutex // guards what follows
 	version int64
@@ -174,6 +175,7 @@ func (l *limits) forget() {
 	})
 	l.soft.byRule.keep(func(of [2]string) bool { return policy.Rule(of[0]) != nil })
 	l.lists.keep(policy.Set)
+	l.spending.Keep(func(rule string) bool { return policy.Rule(rule) != nil })
 }
 
 // fresh serves metrics after it has ended the series of what is gone.

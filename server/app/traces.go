@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/telemetry/otel"
 	"github.com/headgate/headgate/telemetry/otel/otelgrpc"
 )
@@ -91,6 +92,13 @@ func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
 			mine.Failed(ctx, op, checks, err, took)
 			next.Failed(ctx, op, checks, err, took)
 		},
+	}
+}
+
+// spent tells the span of a request what its call to a language model has used.
+func (t *traces) spent(ctx context.Context, s *policy.Spending) {
+	if t != nil {
+		t.Spent(ctx, s)
 	}
 }
 

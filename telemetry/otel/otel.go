@@ -31,6 +31,14 @@
 //	headgate.store.duration   {op}, in seconds
 //	headgate.store.errors     {op}
 //
+// Of calls to language models, [Telemetry.Spent] makes these, and the attributes gen_ai.usage.input_tokens
+// and gen_ai.usage.output_tokens of the span in the context. A model is named as the policy's entry for it.
+//
+//	gen_ai.client.token.usage                       {gen_ai.request.model, gen_ai.token.type}
+//	gen_ai.client.operation.time_to_first_chunk     {gen_ai.request.model}, in seconds
+//	headgate.llm.money                              {gen_ai.request.model}
+//	headgate.llm.charged                            {rule, counts, by}
+//
 // Traces pass from one process to the next in headers: [Telemetry.Handler] and
 // [Telemetry.Transport] do that for HTTP, and package otelgrpc for gRPC. Programs that
 // use OpenTelemetry's own instrumentation of net/http and gRPC need neither.
@@ -58,6 +66,7 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 )
 
 // scope is the name of the instrumentation.
@@ -86,6 +95,10 @@ type Telemetry struct {
 	decisions  metric.Int64Counter
 	durations  metric.Float64Histogram
 	failures   metric.Int64Counter
+	tokens     metric.Int64Histogram
+	first      metric.Float64Histogram
+	money      metric.Float64Counter
+	charged    metric.Float64Counter
 
 	// labels are the attribute sets of decisions, which are not made anew for each.
 	labels sync.Map // of labelled to metric.MeasurementOption
@@ -113,10 +126,22 @@ func New(o Options) (*Telemetry, error) {
 		metric.WithDescription("How long calls to the store took, those that failed included."),
 		metric.WithExplicitBucketBoundaries(10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1))
 	failures, failed3 := meter.Int64Counter("headgate.store.errors", metric.WithDescription("Calls to the store that ended without a decision."))
-	if err := errors.Join(failed, failed2, failed3); err != nil {
+	tokens, failed4 := meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"),
+		metric.WithDescription("Tokens of calls to language models, as the provider has stated them."),
+		metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))
+	first, failed5 := meter.Float64Histogram("gen_ai.client.operation.time_to_first_chunk", metric.WithUnit("s"),
+		metric.WithDescription("How long the first part of a streamed answer of a language model took."),
+		metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92))
+	money, failed6 := meter.Float64Counter("headgate.llm.money", metric.WithDescription("What stated tokens cost by the policy's prices, in its currency."))
+	charged, failed7 := meter.Float64Counter("headgate.llm.charged",
+		metric.WithDescription("What ended calls to language models were charged under a rule, in tokens or the currency. By: usage, estimate."))
+	if err := errors.Join(failed, failed2, failed3, failed4, failed5, failed6, failed7); err != nil {
 		return nil, err
 	}
-	return &Telemetry{tracer: o.Tracer.Tracer(scope), propagator: o.Propagator, system: o.System, decisions: decisions, durations: durations, failures: failures}, nil
+	return &Telemetry{
+		tracer: o.Tracer.Tracer(scope), propagator: o.Propagator, system: o.System, decisions: decisions, durations: durations, failures: failures,
+		tokens: tokens, first: first, money: money, charged: charged,
+	}, nil
 }
 
 // Hooks are what [headgate.Observe] needs.
@@ -165,6 +190,29 @@ func (t *Telemetry) failed(ctx context.Context, op headgate.Op, _ []headgate.Che
 	span.SetStatus(codes.Error, reason)
 	trace.SpanFromContext(ctx).SetAttributes(outcome)
 	span.End(trace.WithTimestamp(start.Add(took)))
+}
+
+// Spent counts a call to a language model that was settled, and adds what it has used to the span in
+// the context.
+func (t *Telemetry) Spent(ctx context.Context, s *policy.Spending) {
+	model := attribute.String("gen_ai.request.model", s.Label())
+	span := trace.SpanFromContext(ctx)
+	span.SetAttributes(model)
+	if s.Known {
+		t.tokens.Record(ctx, s.Used.Input, metric.WithAttributes(model, attribute.String("gen_ai.token.type", "input")))
+		t.tokens.Record(ctx, s.Used.Output, metric.WithAttributes(model, attribute.String("gen_ai.token.type", "output")))
+		span.SetAttributes(attribute.Int64("gen_ai.usage.input_tokens", s.Used.Input), attribute.Int64("gen_ai.usage.output_tokens", s.Used.Output))
+		if micros, priced := s.Money(); priced {
+			t.money.Add(ctx, float64(micros)/policy.MicroUnits, metric.WithAttributes(model))
+		}
+	}
+	if s.FirstChunk > 0 {
+		t.first.Record(ctx, s.FirstChunk.Seconds(), metric.WithAttributes(model))
+	}
+	s.Charged(func(c *headgate.Check, counts policy.Counted, units int64) {
+		t.charged.Add(ctx, s.Set.Amount(counts, units), metric.WithAttributes(
+			attribute.String("rule", c.Rule.Name()), attribute.String("counts", counts.String()), attribute.String("by", s.By())))
+	})
 }
 
 // span is that of a call that has just ended, and when the call began; nil if nobody follows

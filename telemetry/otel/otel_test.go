@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/otel"
 )
@@ -299,4 +300,59 @@ func TestNone(t *testing.T) {
 			t.Errorf("it became %q", got)
 		}
 	})).ServeHTTP(httptest.NewRecorder(), request)
+}
+
+// TestSpent: what a call of a model has used is in metrics named as OpenTelemetry names them and on the
+// span, by the policy's name for the model and without any key.
+func TestSpent(t *testing.T) {
+	r := record(t)
+	rule := headgate.MustRule("budget", headgate.PerMinute(1000))
+	set, err := policy.New([]policy.Rule{{Limits: rule, Counts: policy.CountMoney}}, policy.Models(policy.Model{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, span := r.tracer.Start(t.Context(), "call")
+	reserved := headgate.Reservation{Checks: []headgate.Check{{Rule: rule, Key: secret, Cost: 50}}}
+	used := policy.Usage{Model: "m1", Input: 20, Output: 3}
+	r.Spent(ctx, &policy.Spending{Set: set, Used: used, Known: true, Reservation: &reserved, Units: []int64{26}, FirstChunk: time.Second})
+	span.End()
+	r.Spent(t.Context(), &policy.Spending{Set: set, Used: used, Reservation: &reserved, Units: []int64{50}})
+	got := map[string]string{}
+	var all metricdata.ResourceMetrics
+	if err := r.metrics.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					got[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = fmt.Sprintf("%g", p.Value)
+				}
+			case metricdata.Histogram[int64]:
+				for _, p := range data.DataPoints {
+					got[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = fmt.Sprint(p.Sum)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					got[m.Name+" "+p.Attributes.Encoded(attribute.DefaultEncoder())] = fmt.Sprint(p.Sum)
+				}
+			}
+		}
+	}
+	want := map[string]string{
+		"gen_ai.client.token.usage gen_ai.request.model=m*,gen_ai.token.type=input":  "20",
+		"gen_ai.client.token.usage gen_ai.request.model=m*,gen_ai.token.type=output": "3",
+		"gen_ai.client.operation.time_to_first_chunk gen_ai.request.model=m*":        "1",
+		"headgate.llm.money gen_ai.request.model=m*":                                 "2.6e-05",
+		"headgate.llm.charged by=estimate,counts=money,rule=budget":                  "5e-05",
+		"headgate.llm.charged by=usage,counts=money,rule=budget":                     "2.6e-05",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("metrics %v, want %v", got, want)
+	}
+	spans := r.spans.GetSpans()
+	if got, want := attributes(&spans[0]), "gen_ai.request.model=m* gen_ai.usage.input_tokens=20 gen_ai.usage.output_tokens=3"; got != want {
+		t.Errorf("the span has %s, want %s", got, want)
+	}
 }

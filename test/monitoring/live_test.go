@@ -72,7 +72,9 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 1 }
 `
 
-const gatewayPolicy = `rules:
+const gatewayPolicy = `models:
+  - { model: "m*", input: 1, output: 2, max_output: 9 }
+rules:
   - name: pages
     match: { ip: present }
     per: [ip]
@@ -81,6 +83,7 @@ const gatewayPolicy = `rules:
     match: { route: GET /report, ip: present }
     per: [ip]
     in_progress: { limit: 1, wait: 5s, queue: 1 }
+  - { name: budget, per: all, counts: money, algorithm: fixed_window, limits: [1000000 per calendar month] }
   - name: everywhere
     match: { route: GET /shared, ip: present }
     per: [ip]
@@ -88,9 +91,11 @@ const gatewayPolicy = `rules:
 `
 
 const gatewayFile = `upstreams:
-  - { name: shop, targets: [%q] }
+  - { name: shop, targets: [%[1]q] }
+  - { name: models, targets: [%[1]q], llm: { api: openai } }
 routes:
-  - match: /
+  - { match: POST /v1/, upstream: models }
+  - { match: /, upstream: shop }
 concurrency:
   - { name: busy, per: all, limit: 1, match: { path: /busy } }
 identity:
@@ -127,6 +132,11 @@ func TestQueries(t *testing.T) {
 		if r.URL.Path != "/" {
 			time.Sleep(20 * time.Millisecond)
 		}
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":5}}`+"\n\ndata: [DONE]\n\n")
+			return
+		}
 		_, _ = io.WriteString(w, "here")
 	}))
 	t.Cleanup(upstream.Close)
@@ -153,7 +163,10 @@ func TestQueries(t *testing.T) {
 	page := func(path string) func(int) {
 		return func(int) { ask(ctx, client, http.MethodGet, gateway+path, "") }
 	}
-	for _, do := range []func(int){check, acquire, page("/"), page("/report"), page("/report"), page("/report"), page("/busy"), page("/busy"), page("/shared")} {
+	call := func(int) {
+		ask(ctx, client, http.MethodPost, gateway+"/v1/chat/completions", `{"model":"m1","stream":true}`)
+	}
+	for _, do := range []func(int){check, acquire, call, page("/"), page("/report"), page("/report"), page("/report"), page("/busy"), page("/busy"), page("/shared")} {
 		busy.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				do(i)

@@ -63,7 +63,7 @@ func read(text string, known map[string]*shown) error {
 		}
 	}
 	for name, s := range now {
-		if !strings.HasPrefix(name, "headgate_") {
+		if !strings.HasPrefix(name, "headgate_") && !strings.HasPrefix(name, "gen_ai_") {
 			continue
 		}
 		before := known[name]
