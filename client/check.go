@@ -124,7 +124,7 @@ func (c *Client) Cancel(ctx context.Context, id string) (*headgatev1.Verdict, er
 
 // Explain says which rules bind a request and why, and charges nothing.
 func (c *Client) Explain(ctx context.Context, r *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
-	if err := valid(&headgatev1.CheckRequest{Entries: r.GetEntries()}, ""); err != nil {
+	if err := valid(&headgatev1.CheckRequest{Entries: r.GetEntries(), Usage: r.GetUsage()}, ""); err != nil {
 		return nil, err
 	}
 	return ask(ctx, c, "explain", r, c.api.Explain)
@@ -148,6 +148,9 @@ func valid(r interface {
 		if !utf8.ValidString(value) {
 			problems.Add("entries."+name, "the value of the entry %q is not UTF-8", name)
 		}
+	}
+	if u, ok := r.(interface{ GetUsage() *headgatev1.Usage }); ok && !utf8.ValidString(u.GetUsage().GetModel()) {
+		problems.Add("usage.model", "the model of the usage is not UTF-8")
 	}
 	for i, c := range r.GetChecks() {
 		if !utf8.ValidString(c.GetRule()) {
@@ -193,7 +196,10 @@ func (t checkStreams) open(ctx context.Context) (stream[*headgatev1.CheckRequest
 const checkWeight = 32
 
 func (checkStreams) weight(r *headgatev1.CheckRequest) int {
-	n := checkWeight + len(r.GetId())
+	n := checkWeight + len(r.GetId()) + len(r.GetUsage().GetModel())
+	if r.GetUsage() != nil {
+		n += checkWeight
+	}
 	for _, c := range r.GetChecks() {
 		n += checkWeight + len(c.GetRule()) + len(c.GetKey())
 	}

@@ -11,7 +11,7 @@ import (
 // Explain implements the service.
 func (s *Service) Explain(ctx context.Context, m *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
 	r := s.get()
-	read(r, m.GetEntries(), nil, m.Cost)
+	read(r, m.GetEntries(), nil, m.Cost, m.GetUsage())
 	complete(r)
 	var answer *headgatev1.Explanation
 	e, o := r.Explain(ctx, s.decider)

@@ -41,8 +41,13 @@ func rules(t testing.TB) *policy.Set {
 			Limits: headgate.MustRule("guesses", headgate.Per(10, time.Hour)), Direct: true,
 			ChargeOn: policy.Statuses{{First: 401, Last: 401}}, Reservation: policy.Reservation{For: 7 * time.Second},
 		},
+		{
+			Limits: headgate.MustRule("budget", headgate.Per(1000, time.Hour)),
+			Match:  []policy.Condition{policy.Equal("route", "POST /v1/messages")}, Counts: policy.CountMoney,
+		},
 		{Limits: headgate.MustRule("watched", headgate.Per(1, time.Hour)), Direct: true, Mode: policy.ModeShadow},
-	}, policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}))
+	}, policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}),
+		policy.Models(policy.Model{Name: "m", Priced: true, Input: 1_000_000, CachedInput: 100_000, CacheWrite: 2_000_000, Output: 3_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // read fills in the fields that all requests have.
-func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Check, cost *int64) {
+func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Check, cost *int64, used *headgatev1.Usage) {
 	for name, value := range entries {
 		r.AddEntry(policy.Entry{Name: name, Value: value})
 	}
@@ -22,7 +22,16 @@ func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Che
 		r.Cost = *cost
 		r.Given |= decide.GivenCost
 	}
+	if used != nil {
+		u := newUsage(used)
+		r.Usage = &u
+		r.Given |= decide.GivenUsage
+	}
 	r.Unordered = true
+}
+
+func newUsage(m *headgatev1.Usage) policy.Usage {
+	return policy.Usage{Model: m.GetModel(), Input: m.GetInputTokens(), CachedInput: m.GetCachedInputTokens(), CacheWrite: m.GetCacheWriteTokens(), Output: m.GetOutputTokens()}
 }
 
 // addEntry adds an entry. If two entries have the same name, the later one counts, as in any

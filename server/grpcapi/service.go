@@ -76,7 +76,7 @@ func (s *Service) decide(ctx context.Context, op headgate.Op, r *decide.Request)
 // Check implements the service.
 func (s *Service) Check(ctx context.Context, m *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
 	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
 	setTerms(r, m.GetId(), m.GetLifetimeMs())
 	return s.verdict(ctx, headgate.OpTake, r)
 }
@@ -84,14 +84,14 @@ func (s *Service) Check(ctx context.Context, m *headgatev1.CheckRequest) (*headg
 // Peek implements the service.
 func (s *Service) Peek(ctx context.Context, m *headgatev1.PeekRequest) (*headgatev1.Verdict, error) {
 	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
 	return s.verdict(ctx, headgate.OpPeek, r)
 }
 
 // Refund implements the service.
 func (s *Service) Refund(ctx context.Context, m *headgatev1.RefundRequest) (*headgatev1.Verdict, error) {
 	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
 	if r.At = m.GetAt(); r.At != 0 {
 		r.Given |= decide.GivenAt
 	}
@@ -111,7 +111,7 @@ func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request
 // Reset implements the service.
 func (s *Service) Reset(ctx context.Context, m *headgatev1.ResetRequest) (*headgatev1.ResetResponse, error) {
 	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), nil)
+	read(r, m.GetEntries(), m.GetChecks(), nil, nil)
 	var answer *headgatev1.ResetResponse
 	_, err := s.decide(ctx, headgate.OpReset, r)
 	if err == nil {
@@ -127,7 +127,7 @@ func (s *Service) Reset(ctx context.Context, m *headgatev1.ResetRequest) (*headg
 // Reserve implements the service.
 func (s *Service) Reserve(ctx context.Context, m *headgatev1.ReserveRequest) (*headgatev1.ReserveResponse, error) {
 	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost)
+	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
 	setTerms(r, m.GetId(), m.GetLifetimeMs())
 	r.Reserve = true
 	var answer *headgatev1.ReserveResponse
@@ -150,6 +150,10 @@ func (s *Service) Settle(ctx context.Context, m *headgatev1.SettleRequest) (*hea
 	}
 	if to.Status != 0 {
 		to.Given |= decide.GivenStatus
+	}
+	if m.GetUsage() != nil {
+		to.Usage = newUsage(m.GetUsage())
+		to.Given |= decide.GivenUsage
 	}
 	return s.settle(ctx, to)
 }

@@ -368,13 +368,50 @@ func TestErrorsOfStores(t *testing.T) {
 	}
 }
 
+// TestUsage: a call to a language model is reserved, explained and settled by its tokens.
+func TestUsage(t *testing.T) {
+	api := serve(t, newBackend(t), Options{})
+	entries := map[string]string{"route": "POST /v1/messages", "model": "m"}
+	left := func(what string, v *headgatev1.Verdict, err error, want int64) {
+		t.Helper()
+		if err != nil || len(v.GetDecisions()) != 1 || v.GetDecisions()[0].GetRemaining() != want {
+			t.Errorf("%s: got %v, %v; want %d remaining", what, v, err, want)
+		}
+	}
+	estimate := &headgatev1.Usage{InputTokens: 100, OutputTokens: 100}
+	r, err := api.Reserve(t.Context(), &headgatev1.ReserveRequest{Entries: entries, Usage: estimate})
+	left("reserve", r.GetVerdict(), err, 600)
+	v, err := api.Peek(t.Context(), &headgatev1.PeekRequest{Entries: entries, Usage: estimate})
+	left("peek", v, err, 600)
+	v, err = api.Check(t.Context(), &headgatev1.CheckRequest{Entries: entries, Usage: &headgatev1.Usage{InputTokens: 700}})
+	if err != nil || v.GetAllowed() {
+		t.Errorf("more than is left: %v, %v", v, err)
+	}
+	v, err = api.Settle(t.Context(), &headgatev1.SettleRequest{
+		Reservation: r.GetReservation(), Usage: &headgatev1.Usage{Model: "m", InputTokens: 50, CachedInputTokens: 20, CacheWriteTokens: 10, OutputTokens: 1},
+	})
+	left("settle", v, err, 1000-20-2-20-3)
+	v, err = api.Check(t.Context(), &headgatev1.CheckRequest{Entries: entries, Usage: &headgatev1.Usage{InputTokens: 55}})
+	left("check", v, err, 900)
+	v, err = api.Refund(t.Context(), &headgatev1.RefundRequest{Entries: entries, Usage: &headgatev1.Usage{InputTokens: 50}})
+	left("refund", v, err, 950)
+	e, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: entries, Usage: estimate})
+	if err != nil || e.GetRules()[5].GetCost() != 400 {
+		t.Errorf("explained as %v, %v", e, err)
+	}
+	_, err = api.Settle(t.Context(), &headgatev1.SettleRequest{Reservation: r.GetReservation(), Usage: &headgatev1.Usage{InputTokens: 1, CachedInputTokens: 2}})
+	if code, _, fields := problem(t, err); code != codes.InvalidArgument || fields["usage.input_tokens"] == "" {
+		t.Errorf("more from the cache than there is: %v", err)
+	}
+}
+
 func TestExplain(t *testing.T) {
 	api := serve(t, newBackend(t), Options{})
 	e, err := api.Explain(t.Context(), &headgatev1.ExplainRequest{Entries: map[string]string{"route": "POST /v1/token", "api_key": "k1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.GetRules()) != 6 || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetWhy() == "" || !e.GetVerdict().GetAllowed() {
+	if len(e.GetRules()) != 7 || !e.GetRules()[0].GetBinds() || e.GetRules()[1].GetWhy() == "" || !e.GetVerdict().GetAllowed() {
 		t.Errorf("got %v", e)
 	}
 	if s := e.GetRules()[0].GetLimits()[1].GetState(); s.GetRemaining() != 5 {

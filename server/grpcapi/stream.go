@@ -50,6 +50,7 @@ const (
 	requestCost       protowire.Number = 3
 	requestID         protowire.Number = 4
 	requestLifetimeMS protowire.Number = 5
+	requestUsage      protowire.Number = 6
 
 	entryName  protowire.Number = 1
 	entryValue protowire.Number = 2
@@ -57,6 +58,12 @@ const (
 	checkRule protowire.Number = 1
 	checkKey  protowire.Number = 2
 	checkCost protowire.Number = 3
+
+	usageModel       protowire.Number = 1
+	usageInput       protowire.Number = 2
+	usageCachedInput protowire.Number = 3
+	usageCacheWrite  protowire.Number = 4
+	usageOutput      protowire.Number = 5
 )
 
 // decodeRequest reads a CheckRequest.
@@ -86,6 +93,14 @@ func decodeRequest(r *decide.Request, text string) error {
 			id = in.String()
 		case field == requestLifetimeMS && kind == protowire.VarintType:
 			lifetimeMS = int64(in.Varint())
+		case field == requestUsage && kind == protowire.BytesType:
+			if r.Usage == nil {
+				r.Usage = new(policy.Usage)
+				r.Given |= decide.GivenUsage
+			}
+			inner := in.Message()
+			decodeUsage(r.Usage, &inner)
+			in.Leave(&inner)
 		default:
 			in.Skip(field, kind)
 		}
@@ -104,6 +119,23 @@ func decodeEntry(r *decide.Request, in *wire.Reader) {
 			e.Name = in.String()
 		case field == entryValue && kind == protowire.BytesType:
 			e.Value = in.String()
+		default:
+			in.Skip(field, kind)
+		}
+	}
+}
+
+func decodeUsage(u *policy.Usage, in *wire.Reader) {
+	numbers := [...]*int64{usageInput: &u.Input, usageCachedInput: &u.CachedInput, usageCacheWrite: &u.CacheWrite, usageOutput: &u.Output}
+	for {
+		field, kind, more := in.Field()
+		switch {
+		case !more:
+			return
+		case field == usageModel && kind == protowire.BytesType:
+			u.Model = in.String()
+		case field >= usageInput && field <= usageOutput && kind == protowire.VarintType:
+			*numbers[field] = int64(in.Varint())
 		default:
 			in.Skip(field, kind)
 		}

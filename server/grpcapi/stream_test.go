@@ -74,6 +74,7 @@ func eachWay(t *testing.T, run func(t *testing.T, o Options)) {
 // everyKind are requests that between them use every field there is.
 func everyKind() []*headgatev1.CheckRequest {
 	two := int64(2)
+	call := map[string]string{"route": "POST /v1/messages", "model": "m"}
 	return []*headgatev1.CheckRequest{
 		checking(by("wide", "k", 7)),
 		checking(by("wide", strings.Repeat("long", 200)), by("direct", "é|\\"), by("watched", "", 2)),
@@ -87,6 +88,12 @@ func everyKind() []*headgatev1.CheckRequest {
 		{Checks: []*headgatev1.Check{by("wide", "k")}, Id: "once", LifetimeMs: 1000},
 		checking(by("nobody", "k"), by("", "", -1)),
 		{Id: strings.Repeat("i", 300), LifetimeMs: -1},
+		{Entries: call, Usage: &headgatev1.Usage{InputTokens: 100, CachedInputTokens: 10, CacheWriteTokens: 20, OutputTokens: 30}},
+		{Entries: call, Usage: &headgatev1.Usage{Model: "other", InputTokens: 1}},
+		{Entries: call, Usage: &headgatev1.Usage{}},
+		{Entries: call, Usage: &headgatev1.Usage{InputTokens: -1, OutputTokens: headgate.MaxCount + 1}},
+		checking(by("budget", "")),
+		{Checks: []*headgatev1.Check{by("wide", "k")}, Usage: &headgatev1.Usage{InputTokens: 1}},
 	}
 }
 
@@ -457,7 +464,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		read(&want, m.GetEntries(), m.GetChecks(), m.Cost)
+		read(&want, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
 		setTerms(&want, m.GetId(), m.GetLifetimeMs())
 		if len(want.Descriptor)+want.Beyond != len(got.Descriptor)+got.Beyond && len(got.Descriptor) < 32 {
 			t.Fatalf("%q: %d entries, want %d", text, len(got.Descriptor), len(want.Descriptor))
@@ -469,6 +476,10 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 		}
+		if (got.Usage == nil) != (want.Usage == nil) || got.Usage != nil && *got.Usage != *want.Usage {
+			t.Fatalf("%q: usage %+v, want %+v", text, got.Usage, want.Usage)
+		}
+		got.Usage, want.Usage = nil, nil
 		got.Descriptor, want.Descriptor, got.Beyond, want.Beyond = nil, nil, 0, 0
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Fatalf("%q:\ngot  %+v\nwant %+v", text, got, want)

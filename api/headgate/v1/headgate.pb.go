@@ -106,7 +106,10 @@ type CheckRequest struct {
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	// How long the id is remembered, in milliseconds: up to a day; a minute if left
 	// out.
-	LifetimeMs    int64 `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	LifetimeMs int64 `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	// With entries: what the request may use, if it is a call to a language model, for rules that
+	// count tokens or money. Without it, they do not bind the request.
+	Usage         *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -176,6 +179,93 @@ func (x *CheckRequest) GetLifetimeMs() int64 {
 	return 0
 }
 
+func (x *CheckRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// Usage is what a call to a language model uses, in tokens: 0 to 1000000000 each.
+type Usage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model whose prices count. If left out, the entry "model".
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// All tokens of input, and those of them that the provider had in its cache, and has put there.
+	InputTokens       int64 `protobuf:"varint,2,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	CachedInputTokens int64 `protobuf:"varint,3,opt,name=cached_input_tokens,json=cachedInputTokens,proto3" json:"cached_input_tokens,omitempty"`
+	CacheWriteTokens  int64 `protobuf:"varint,4,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
+	// The tokens of output, with those of reasoning.
+	OutputTokens  int64 `protobuf:"varint,5,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Usage) Reset() {
+	*x = Usage{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Usage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Usage) ProtoMessage() {}
+
+func (x *Usage) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
+func (*Usage) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Usage) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Usage) GetInputTokens() int64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetCachedInputTokens() int64 {
+	if x != nil {
+		return x.CachedInputTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetCacheWriteTokens() int64 {
+	if x != nil {
+		return x.CacheWriteTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetOutputTokens() int64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
 // Verdict is the outcome for a whole request.
 type Verdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -204,7 +294,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[2]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -216,7 +306,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[2]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -229,7 +319,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{2}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Verdict) GetAllowed() bool {
@@ -294,7 +384,7 @@ type DeniedBy struct {
 
 func (x *DeniedBy) Reset() {
 	*x = DeniedBy{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[3]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +396,7 @@ func (x *DeniedBy) String() string {
 func (*DeniedBy) ProtoMessage() {}
 
 func (x *DeniedBy) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[3]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +409,7 @@ func (x *DeniedBy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeniedBy.ProtoReflect.Descriptor instead.
 func (*DeniedBy) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{3}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeniedBy) GetRule() string {
@@ -379,7 +469,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[4]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +481,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[4]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +494,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{4}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Decision) GetRule() string {
@@ -501,7 +591,7 @@ type CheckBatchRequest struct {
 
 func (x *CheckBatchRequest) Reset() {
 	*x = CheckBatchRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[5]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +603,7 @@ func (x *CheckBatchRequest) String() string {
 func (*CheckBatchRequest) ProtoMessage() {}
 
 func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[5]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +616,7 @@ func (x *CheckBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchRequest.ProtoReflect.Descriptor instead.
 func (*CheckBatchRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{5}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CheckBatchRequest) GetRequests() []*CheckRequest {
@@ -546,7 +636,7 @@ type CheckBatchResponse struct {
 
 func (x *CheckBatchResponse) Reset() {
 	*x = CheckBatchResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[6]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +648,7 @@ func (x *CheckBatchResponse) String() string {
 func (*CheckBatchResponse) ProtoMessage() {}
 
 func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[6]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +661,7 @@ func (x *CheckBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckBatchResponse.ProtoReflect.Descriptor instead.
 func (*CheckBatchResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{6}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CheckBatchResponse) GetResults() []*CheckResult {
@@ -593,7 +683,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[7]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +695,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[7]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +708,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{7}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CheckResult) GetVerdict() *Verdict {
@@ -646,7 +736,7 @@ type CheckStreamRequest struct {
 
 func (x *CheckStreamRequest) Reset() {
 	*x = CheckStreamRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[8]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +748,7 @@ func (x *CheckStreamRequest) String() string {
 func (*CheckStreamRequest) ProtoMessage() {}
 
 func (x *CheckStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[8]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +761,7 @@ func (x *CheckStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStreamRequest.ProtoReflect.Descriptor instead.
 func (*CheckStreamRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{8}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckStreamRequest) GetChecks() []*NumberedCheck {
@@ -692,7 +782,7 @@ type NumberedCheck struct {
 
 func (x *NumberedCheck) Reset() {
 	*x = NumberedCheck{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[9]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +794,7 @@ func (x *NumberedCheck) String() string {
 func (*NumberedCheck) ProtoMessage() {}
 
 func (x *NumberedCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[9]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +807,7 @@ func (x *NumberedCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedCheck.ProtoReflect.Descriptor instead.
 func (*NumberedCheck) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{9}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NumberedCheck) GetNumber() uint64 {
@@ -743,7 +833,7 @@ type CheckStreamResponse struct {
 
 func (x *CheckStreamResponse) Reset() {
 	*x = CheckStreamResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[10]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +845,7 @@ func (x *CheckStreamResponse) String() string {
 func (*CheckStreamResponse) ProtoMessage() {}
 
 func (x *CheckStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[10]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +858,7 @@ func (x *CheckStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckStreamResponse.ProtoReflect.Descriptor instead.
 func (*CheckStreamResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{10}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckStreamResponse) GetResults() []*NumberedResult {
@@ -790,7 +880,7 @@ type NumberedResult struct {
 
 func (x *NumberedResult) Reset() {
 	*x = NumberedResult{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +892,7 @@ func (x *NumberedResult) String() string {
 func (*NumberedResult) ProtoMessage() {}
 
 func (x *NumberedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +905,7 @@ func (x *NumberedResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumberedResult.ProtoReflect.Descriptor instead.
 func (*NumberedResult) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{11}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NumberedResult) GetNumber() uint64 {
@@ -845,13 +935,14 @@ type PeekRequest struct {
 	Entries       map[string]string `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Checks        []*Check          `protobuf:"bytes,2,rep,name=checks,proto3" json:"checks,omitempty"`
 	Cost          *int64            `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
+	Usage         *Usage            `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +954,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +967,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{12}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeekRequest) GetEntries() map[string]string {
@@ -900,6 +991,13 @@ func (x *PeekRequest) GetCost() int64 {
 	return 0
 }
 
+func (x *PeekRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type RefundRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in CheckRequest.
@@ -908,14 +1006,15 @@ type RefundRequest struct {
 	Cost    *int64            `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// The verdict's "at" of the charge, so that units are given back to the window
 	// that they were charged to. Without it, the charge counts as of now.
-	At            int64 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	At            int64  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	Usage         *Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RefundRequest) Reset() {
 	*x = RefundRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1026,7 @@ func (x *RefundRequest) String() string {
 func (*RefundRequest) ProtoMessage() {}
 
 func (x *RefundRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1039,7 @@ func (x *RefundRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefundRequest.ProtoReflect.Descriptor instead.
 func (*RefundRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{13}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RefundRequest) GetEntries() map[string]string {
@@ -971,6 +1070,13 @@ func (x *RefundRequest) GetAt() int64 {
 	return 0
 }
 
+func (x *RefundRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type ResetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in CheckRequest; costs have no effect.
@@ -982,7 +1088,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1100,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1113,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{14}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResetRequest) GetEntries() map[string]string {
@@ -1034,7 +1140,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1152,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1165,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{15}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResetResponse) GetRules() []string {
@@ -1079,14 +1185,15 @@ type ReserveRequest struct {
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	// How long the reservation may be settled, in milliseconds: up to a day. If left
 	// out, the shortest time that the rules say, or a minute.
-	LifetimeMs    int64 `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	LifetimeMs    int64  `protobuf:"varint,5,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"`
+	Usage         *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1205,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1218,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{16}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReserveRequest) GetEntries() map[string]string {
@@ -1149,6 +1256,13 @@ func (x *ReserveRequest) GetLifetimeMs() int64 {
 	return 0
 }
 
+func (x *ReserveRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type ReserveResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict *Verdict               `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
@@ -1164,7 +1278,7 @@ type ReserveResponse struct {
 
 func (x *ReserveResponse) Reset() {
 	*x = ReserveResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1290,7 @@ func (x *ReserveResponse) String() string {
 func (*ReserveResponse) ProtoMessage() {}
 
 func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1303,7 @@ func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
 func (*ReserveResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReserveResponse) GetVerdict() *Verdict {
@@ -1222,14 +1336,17 @@ type SettleRequest struct {
 	Cost *int64 `protobuf:"varint,2,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// The HTTP status that the work ended with, or what stands for it, 100 to 599:
 	// for rules that charge by the outcome.
-	Status        int32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	Status int32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	// What the call to a language model has used, with its model, by which rules that count tokens
+	// or money are settled. Without it, they keep the estimate. With it, the cost may be left out.
+	Usage         *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1358,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1371,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleRequest) GetReservation() string {
@@ -1278,6 +1395,13 @@ func (x *SettleRequest) GetStatus() int32 {
 	return 0
 }
 
+func (x *SettleRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type CancelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reservation's id.
@@ -1288,7 +1412,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1424,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1437,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CancelRequest) GetReservation() string {
@@ -1328,13 +1452,14 @@ type ExplainRequest struct {
 	// As in CheckRequest.
 	Entries       map[string]string `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Cost          *int64            `protobuf:"varint,2,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
+	Usage         *Usage            `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1471,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1484,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainRequest) GetEntries() map[string]string {
@@ -1374,6 +1499,13 @@ func (x *ExplainRequest) GetCost() int64 {
 		return *x.Cost
 	}
 	return 0
+}
+
+func (x *ExplainRequest) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
 }
 
 // Explanation is why a policy decides a request as it does, for people and not for
@@ -1403,7 +1535,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1547,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1560,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Explanation) GetEntries() []*ExplainedEntry {
@@ -1508,7 +1640,7 @@ type ExplainedOutage struct {
 
 func (x *ExplainedOutage) Reset() {
 	*x = ExplainedOutage{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1652,7 @@ func (x *ExplainedOutage) String() string {
 func (*ExplainedOutage) ProtoMessage() {}
 
 func (x *ExplainedOutage) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1665,7 @@ func (x *ExplainedOutage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedOutage.ProtoReflect.Descriptor instead.
 func (*ExplainedOutage) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExplainedOutage) GetOnStoreError() string {
@@ -1572,7 +1704,7 @@ type ExplainedStep struct {
 
 func (x *ExplainedStep) Reset() {
 	*x = ExplainedStep{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1716,7 @@ func (x *ExplainedStep) String() string {
 func (*ExplainedStep) ProtoMessage() {}
 
 func (x *ExplainedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1729,7 @@ func (x *ExplainedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedStep.ProtoReflect.Descriptor instead.
 func (*ExplainedStep) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExplainedStep) GetEntry() string {
@@ -1649,7 +1781,7 @@ type ExplainedEntry struct {
 
 func (x *ExplainedEntry) Reset() {
 	*x = ExplainedEntry{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1793,7 @@ func (x *ExplainedEntry) String() string {
 func (*ExplainedEntry) ProtoMessage() {}
 
 func (x *ExplainedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1806,7 @@ func (x *ExplainedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedEntry.ProtoReflect.Descriptor instead.
 func (*ExplainedEntry) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExplainedEntry) GetName() string {
@@ -1736,7 +1868,7 @@ type ExplainedList struct {
 
 func (x *ExplainedList) Reset() {
 	*x = ExplainedList{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1880,7 @@ func (x *ExplainedList) String() string {
 func (*ExplainedList) ProtoMessage() {}
 
 func (x *ExplainedList) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1893,7 @@ func (x *ExplainedList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedList.ProtoReflect.Descriptor instead.
 func (*ExplainedList) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExplainedList) GetName() string {
@@ -1790,7 +1922,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1934,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1947,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Position) GetFile() string {
@@ -1898,7 +2030,7 @@ type ExplainedRule struct {
 
 func (x *ExplainedRule) Reset() {
 	*x = ExplainedRule{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2042,7 @@ func (x *ExplainedRule) String() string {
 func (*ExplainedRule) ProtoMessage() {}
 
 func (x *ExplainedRule) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2055,7 @@ func (x *ExplainedRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedRule.ProtoReflect.Descriptor instead.
 func (*ExplainedRule) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExplainedRule) GetRule() string {
@@ -2134,7 +2266,7 @@ type ExplainedInProgress struct {
 
 func (x *ExplainedInProgress) Reset() {
 	*x = ExplainedInProgress{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2278,7 @@ func (x *ExplainedInProgress) String() string {
 func (*ExplainedInProgress) ProtoMessage() {}
 
 func (x *ExplainedInProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2291,7 @@ func (x *ExplainedInProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedInProgress.ProtoReflect.Descriptor instead.
 func (*ExplainedInProgress) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExplainedInProgress) GetLimit() int64 {
@@ -2216,7 +2348,7 @@ type ExplainedLimit struct {
 
 func (x *ExplainedLimit) Reset() {
 	*x = ExplainedLimit{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2360,7 @@ func (x *ExplainedLimit) String() string {
 func (*ExplainedLimit) ProtoMessage() {}
 
 func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2373,7 @@ func (x *ExplainedLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedLimit.ProtoReflect.Descriptor instead.
 func (*ExplainedLimit) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExplainedLimit) GetLimit() string {
@@ -2280,7 +2412,7 @@ type ExplainedDecision struct {
 
 func (x *ExplainedDecision) Reset() {
 	*x = ExplainedDecision{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2424,7 @@ func (x *ExplainedDecision) String() string {
 func (*ExplainedDecision) ProtoMessage() {}
 
 func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2437,7 @@ func (x *ExplainedDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedDecision.ProtoReflect.Descriptor instead.
 func (*ExplainedDecision) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExplainedDecision) GetAllowed() bool {
@@ -2363,7 +2495,7 @@ type ExplainedVerdict struct {
 
 func (x *ExplainedVerdict) Reset() {
 	*x = ExplainedVerdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2507,7 @@ func (x *ExplainedVerdict) String() string {
 func (*ExplainedVerdict) ProtoMessage() {}
 
 func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2520,7 @@ func (x *ExplainedVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedVerdict.ProtoReflect.Descriptor instead.
 func (*ExplainedVerdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExplainedVerdict) GetAllowed() bool {
@@ -2428,18 +2560,25 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01B\a\n" +
-	"\x05_cost\"\x8b\x02\n" +
+	"\x05_cost\"\xb5\x02\n" +
 	"\fCheckRequest\x12@\n" +
 	"\aentries\x18\x01 \x03(\v2&.headgate.v1.CheckRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1f\n" +
 	"\vlifetime_ms\x18\x05 \x01(\x03R\n" +
-	"lifetimeMs\x1a:\n" +
+	"lifetimeMs\x12(\n" +
+	"\x05usage\x18\x06 \x01(\v2\x12.headgate.v1.UsageR\x05usage\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xfd\x01\n" +
+	"\x05_cost\"\xc3\x01\n" +
+	"\x05Usage\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12!\n" +
+	"\finput_tokens\x18\x02 \x01(\x03R\vinputTokens\x12.\n" +
+	"\x13cached_input_tokens\x18\x03 \x01(\x03R\x11cachedInputTokens\x12,\n" +
+	"\x12cache_write_tokens\x18\x04 \x01(\x03R\x10cacheWriteTokens\x12#\n" +
+	"\routput_tokens\x18\x05 \x01(\x03R\foutputTokens\"\xfd\x01\n" +
 	"\aVerdict\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x122\n" +
 	"\tdenied_by\x18\x02 \x01(\v2\x15.headgate.v1.DeniedByR\bdeniedBy\x12$\n" +
@@ -2485,20 +2624,22 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x0eNumberedResult\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12.\n" +
 	"\averdict\x18\x02 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x12(\n" +
-	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusR\x05error\"\xd8\x01\n" +
+	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusR\x05error\"\x82\x02\n" +
 	"\vPeekRequest\x12?\n" +
 	"\aentries\x18\x01 \x03(\v2%.headgate.v1.PeekRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
-	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x1a:\n" +
+	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12(\n" +
+	"\x05usage\x18\x04 \x01(\v2\x12.headgate.v1.UsageR\x05usage\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xec\x01\n" +
+	"\x05_cost\"\x96\x02\n" +
 	"\rRefundRequest\x12A\n" +
 	"\aentries\x18\x01 \x03(\v2'.headgate.v1.RefundRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x0e\n" +
-	"\x02at\x18\x04 \x01(\x03R\x02at\x1a:\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\x12(\n" +
+	"\x05usage\x18\x05 \x01(\v2\x12.headgate.v1.UsageR\x05usage\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
@@ -2510,14 +2651,15 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +
 	"\rResetResponse\x12\x14\n" +
-	"\x05rules\x18\x01 \x03(\tR\x05rules\"\x8f\x02\n" +
+	"\x05rules\x18\x01 \x03(\tR\x05rules\"\xb9\x02\n" +
 	"\x0eReserveRequest\x12B\n" +
 	"\aentries\x18\x01 \x03(\v2(.headgate.v1.ReserveRequest.EntriesEntryR\aentries\x12*\n" +
 	"\x06checks\x18\x02 \x03(\v2\x12.headgate.v1.CheckR\x06checks\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1f\n" +
 	"\vlifetime_ms\x18\x05 \x01(\x03R\n" +
-	"lifetimeMs\x1a:\n" +
+	"lifetimeMs\x12(\n" +
+	"\x05usage\x18\x06 \x01(\v2\x12.headgate.v1.UsageR\x05usage\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
@@ -2525,17 +2667,19 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x0fReserveResponse\x12.\n" +
 	"\averdict\x18\x01 \x01(\v2\x14.headgate.v1.VerdictR\averdict\x12 \n" +
 	"\vreservation\x18\x02 \x01(\tR\vreservation\x12\"\n" +
-	"\rexpires_in_ms\x18\x03 \x01(\x03R\vexpiresInMs\"k\n" +
+	"\rexpires_in_ms\x18\x03 \x01(\x03R\vexpiresInMs\"\x95\x01\n" +
 	"\rSettleRequest\x12 \n" +
 	"\vreservation\x18\x01 \x01(\tR\vreservation\x12\x17\n" +
 	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12\x16\n" +
-	"\x06status\x18\x03 \x01(\x05R\x06statusB\a\n" +
+	"\x06status\x18\x03 \x01(\x05R\x06status\x12(\n" +
+	"\x05usage\x18\x04 \x01(\v2\x12.headgate.v1.UsageR\x05usageB\a\n" +
 	"\x05_cost\"1\n" +
 	"\rCancelRequest\x12 \n" +
-	"\vreservation\x18\x01 \x01(\tR\vreservation\"\xb2\x01\n" +
+	"\vreservation\x18\x01 \x01(\tR\vreservation\"\xdc\x01\n" +
 	"\x0eExplainRequest\x12B\n" +
 	"\aentries\x18\x01 \x03(\v2(.headgate.v1.ExplainRequest.EntriesEntryR\aentries\x12\x17\n" +
-	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x1a:\n" +
+	"\x04cost\x18\x02 \x01(\x03H\x00R\x04cost\x88\x01\x01\x12(\n" +
+	"\x05usage\x18\x03 \x01(\v2\x12.headgate.v1.UsageR\x05usage\x1a:\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
@@ -2657,110 +2801,117 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Check)(nil),               // 0: headgate.v1.Check
 	(*CheckRequest)(nil),        // 1: headgate.v1.CheckRequest
-	(*Verdict)(nil),             // 2: headgate.v1.Verdict
-	(*DeniedBy)(nil),            // 3: headgate.v1.DeniedBy
-	(*Decision)(nil),            // 4: headgate.v1.Decision
-	(*CheckBatchRequest)(nil),   // 5: headgate.v1.CheckBatchRequest
-	(*CheckBatchResponse)(nil),  // 6: headgate.v1.CheckBatchResponse
-	(*CheckResult)(nil),         // 7: headgate.v1.CheckResult
-	(*CheckStreamRequest)(nil),  // 8: headgate.v1.CheckStreamRequest
-	(*NumberedCheck)(nil),       // 9: headgate.v1.NumberedCheck
-	(*CheckStreamResponse)(nil), // 10: headgate.v1.CheckStreamResponse
-	(*NumberedResult)(nil),      // 11: headgate.v1.NumberedResult
-	(*PeekRequest)(nil),         // 12: headgate.v1.PeekRequest
-	(*RefundRequest)(nil),       // 13: headgate.v1.RefundRequest
-	(*ResetRequest)(nil),        // 14: headgate.v1.ResetRequest
-	(*ResetResponse)(nil),       // 15: headgate.v1.ResetResponse
-	(*ReserveRequest)(nil),      // 16: headgate.v1.ReserveRequest
-	(*ReserveResponse)(nil),     // 17: headgate.v1.ReserveResponse
-	(*SettleRequest)(nil),       // 18: headgate.v1.SettleRequest
-	(*CancelRequest)(nil),       // 19: headgate.v1.CancelRequest
-	(*ExplainRequest)(nil),      // 20: headgate.v1.ExplainRequest
-	(*Explanation)(nil),         // 21: headgate.v1.Explanation
-	(*ExplainedOutage)(nil),     // 22: headgate.v1.ExplainedOutage
-	(*ExplainedStep)(nil),       // 23: headgate.v1.ExplainedStep
-	(*ExplainedEntry)(nil),      // 24: headgate.v1.ExplainedEntry
-	(*ExplainedList)(nil),       // 25: headgate.v1.ExplainedList
-	(*Position)(nil),            // 26: headgate.v1.Position
-	(*ExplainedRule)(nil),       // 27: headgate.v1.ExplainedRule
-	(*ExplainedInProgress)(nil), // 28: headgate.v1.ExplainedInProgress
-	(*ExplainedLimit)(nil),      // 29: headgate.v1.ExplainedLimit
-	(*ExplainedDecision)(nil),   // 30: headgate.v1.ExplainedDecision
-	(*ExplainedVerdict)(nil),    // 31: headgate.v1.ExplainedVerdict
-	nil,                         // 32: headgate.v1.CheckRequest.EntriesEntry
-	nil,                         // 33: headgate.v1.PeekRequest.EntriesEntry
-	nil,                         // 34: headgate.v1.RefundRequest.EntriesEntry
-	nil,                         // 35: headgate.v1.ResetRequest.EntriesEntry
-	nil,                         // 36: headgate.v1.ReserveRequest.EntriesEntry
-	nil,                         // 37: headgate.v1.ExplainRequest.EntriesEntry
-	(*status.Status)(nil),       // 38: google.rpc.Status
+	(*Usage)(nil),               // 2: headgate.v1.Usage
+	(*Verdict)(nil),             // 3: headgate.v1.Verdict
+	(*DeniedBy)(nil),            // 4: headgate.v1.DeniedBy
+	(*Decision)(nil),            // 5: headgate.v1.Decision
+	(*CheckBatchRequest)(nil),   // 6: headgate.v1.CheckBatchRequest
+	(*CheckBatchResponse)(nil),  // 7: headgate.v1.CheckBatchResponse
+	(*CheckResult)(nil),         // 8: headgate.v1.CheckResult
+	(*CheckStreamRequest)(nil),  // 9: headgate.v1.CheckStreamRequest
+	(*NumberedCheck)(nil),       // 10: headgate.v1.NumberedCheck
+	(*CheckStreamResponse)(nil), // 11: headgate.v1.CheckStreamResponse
+	(*NumberedResult)(nil),      // 12: headgate.v1.NumberedResult
+	(*PeekRequest)(nil),         // 13: headgate.v1.PeekRequest
+	(*RefundRequest)(nil),       // 14: headgate.v1.RefundRequest
+	(*ResetRequest)(nil),        // 15: headgate.v1.ResetRequest
+	(*ResetResponse)(nil),       // 16: headgate.v1.ResetResponse
+	(*ReserveRequest)(nil),      // 17: headgate.v1.ReserveRequest
+	(*ReserveResponse)(nil),     // 18: headgate.v1.ReserveResponse
+	(*SettleRequest)(nil),       // 19: headgate.v1.SettleRequest
+	(*CancelRequest)(nil),       // 20: headgate.v1.CancelRequest
+	(*ExplainRequest)(nil),      // 21: headgate.v1.ExplainRequest
+	(*Explanation)(nil),         // 22: headgate.v1.Explanation
+	(*ExplainedOutage)(nil),     // 23: headgate.v1.ExplainedOutage
+	(*ExplainedStep)(nil),       // 24: headgate.v1.ExplainedStep
+	(*ExplainedEntry)(nil),      // 25: headgate.v1.ExplainedEntry
+	(*ExplainedList)(nil),       // 26: headgate.v1.ExplainedList
+	(*Position)(nil),            // 27: headgate.v1.Position
+	(*ExplainedRule)(nil),       // 28: headgate.v1.ExplainedRule
+	(*ExplainedInProgress)(nil), // 29: headgate.v1.ExplainedInProgress
+	(*ExplainedLimit)(nil),      // 30: headgate.v1.ExplainedLimit
+	(*ExplainedDecision)(nil),   // 31: headgate.v1.ExplainedDecision
+	(*ExplainedVerdict)(nil),    // 32: headgate.v1.ExplainedVerdict
+	nil,                         // 33: headgate.v1.CheckRequest.EntriesEntry
+	nil,                         // 34: headgate.v1.PeekRequest.EntriesEntry
+	nil,                         // 35: headgate.v1.RefundRequest.EntriesEntry
+	nil,                         // 36: headgate.v1.ResetRequest.EntriesEntry
+	nil,                         // 37: headgate.v1.ReserveRequest.EntriesEntry
+	nil,                         // 38: headgate.v1.ExplainRequest.EntriesEntry
+	(*status.Status)(nil),       // 39: google.rpc.Status
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
-	32, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
+	33, // 0: headgate.v1.CheckRequest.entries:type_name -> headgate.v1.CheckRequest.EntriesEntry
 	0,  // 1: headgate.v1.CheckRequest.checks:type_name -> headgate.v1.Check
-	3,  // 2: headgate.v1.Verdict.denied_by:type_name -> headgate.v1.DeniedBy
-	4,  // 3: headgate.v1.Verdict.decisions:type_name -> headgate.v1.Decision
-	1,  // 4: headgate.v1.CheckBatchRequest.requests:type_name -> headgate.v1.CheckRequest
-	7,  // 5: headgate.v1.CheckBatchResponse.results:type_name -> headgate.v1.CheckResult
-	2,  // 6: headgate.v1.CheckResult.verdict:type_name -> headgate.v1.Verdict
-	38, // 7: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
-	9,  // 8: headgate.v1.CheckStreamRequest.checks:type_name -> headgate.v1.NumberedCheck
-	1,  // 9: headgate.v1.NumberedCheck.request:type_name -> headgate.v1.CheckRequest
-	11, // 10: headgate.v1.CheckStreamResponse.results:type_name -> headgate.v1.NumberedResult
-	2,  // 11: headgate.v1.NumberedResult.verdict:type_name -> headgate.v1.Verdict
-	38, // 12: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
-	33, // 13: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
-	0,  // 14: headgate.v1.PeekRequest.checks:type_name -> headgate.v1.Check
-	34, // 15: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
-	0,  // 16: headgate.v1.RefundRequest.checks:type_name -> headgate.v1.Check
-	35, // 17: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
-	0,  // 18: headgate.v1.ResetRequest.checks:type_name -> headgate.v1.Check
-	36, // 19: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
-	0,  // 20: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
-	2,  // 21: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
-	37, // 22: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
-	24, // 23: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
-	25, // 24: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
-	25, // 25: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
-	27, // 26: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
-	31, // 27: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
-	23, // 28: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
-	22, // 29: headgate.v1.Explanation.without_store:type_name -> headgate.v1.ExplainedOutage
-	26, // 30: headgate.v1.ExplainedStep.pos:type_name -> headgate.v1.Position
-	26, // 31: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
-	26, // 32: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
-	29, // 33: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
-	28, // 34: headgate.v1.ExplainedRule.in_progress:type_name -> headgate.v1.ExplainedInProgress
-	30, // 35: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
-	1,  // 36: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
-	5,  // 37: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
-	8,  // 38: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
-	12, // 39: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
-	13, // 40: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
-	14, // 41: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
-	16, // 42: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
-	18, // 43: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
-	19, // 44: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
-	20, // 45: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
-	2,  // 46: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
-	6,  // 47: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
-	10, // 48: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
-	2,  // 49: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
-	2,  // 50: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
-	15, // 51: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
-	17, // 52: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
-	2,  // 53: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
-	2,  // 54: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
-	21, // 55: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	2,  // 2: headgate.v1.CheckRequest.usage:type_name -> headgate.v1.Usage
+	4,  // 3: headgate.v1.Verdict.denied_by:type_name -> headgate.v1.DeniedBy
+	5,  // 4: headgate.v1.Verdict.decisions:type_name -> headgate.v1.Decision
+	1,  // 5: headgate.v1.CheckBatchRequest.requests:type_name -> headgate.v1.CheckRequest
+	8,  // 6: headgate.v1.CheckBatchResponse.results:type_name -> headgate.v1.CheckResult
+	3,  // 7: headgate.v1.CheckResult.verdict:type_name -> headgate.v1.Verdict
+	39, // 8: headgate.v1.CheckResult.error:type_name -> google.rpc.Status
+	10, // 9: headgate.v1.CheckStreamRequest.checks:type_name -> headgate.v1.NumberedCheck
+	1,  // 10: headgate.v1.NumberedCheck.request:type_name -> headgate.v1.CheckRequest
+	12, // 11: headgate.v1.CheckStreamResponse.results:type_name -> headgate.v1.NumberedResult
+	3,  // 12: headgate.v1.NumberedResult.verdict:type_name -> headgate.v1.Verdict
+	39, // 13: headgate.v1.NumberedResult.error:type_name -> google.rpc.Status
+	34, // 14: headgate.v1.PeekRequest.entries:type_name -> headgate.v1.PeekRequest.EntriesEntry
+	0,  // 15: headgate.v1.PeekRequest.checks:type_name -> headgate.v1.Check
+	2,  // 16: headgate.v1.PeekRequest.usage:type_name -> headgate.v1.Usage
+	35, // 17: headgate.v1.RefundRequest.entries:type_name -> headgate.v1.RefundRequest.EntriesEntry
+	0,  // 18: headgate.v1.RefundRequest.checks:type_name -> headgate.v1.Check
+	2,  // 19: headgate.v1.RefundRequest.usage:type_name -> headgate.v1.Usage
+	36, // 20: headgate.v1.ResetRequest.entries:type_name -> headgate.v1.ResetRequest.EntriesEntry
+	0,  // 21: headgate.v1.ResetRequest.checks:type_name -> headgate.v1.Check
+	37, // 22: headgate.v1.ReserveRequest.entries:type_name -> headgate.v1.ReserveRequest.EntriesEntry
+	0,  // 23: headgate.v1.ReserveRequest.checks:type_name -> headgate.v1.Check
+	2,  // 24: headgate.v1.ReserveRequest.usage:type_name -> headgate.v1.Usage
+	3,  // 25: headgate.v1.ReserveResponse.verdict:type_name -> headgate.v1.Verdict
+	2,  // 26: headgate.v1.SettleRequest.usage:type_name -> headgate.v1.Usage
+	38, // 27: headgate.v1.ExplainRequest.entries:type_name -> headgate.v1.ExplainRequest.EntriesEntry
+	2,  // 28: headgate.v1.ExplainRequest.usage:type_name -> headgate.v1.Usage
+	25, // 29: headgate.v1.Explanation.entries:type_name -> headgate.v1.ExplainedEntry
+	26, // 30: headgate.v1.Explanation.denied:type_name -> headgate.v1.ExplainedList
+	26, // 31: headgate.v1.Explanation.allowed:type_name -> headgate.v1.ExplainedList
+	28, // 32: headgate.v1.Explanation.rules:type_name -> headgate.v1.ExplainedRule
+	32, // 33: headgate.v1.Explanation.verdict:type_name -> headgate.v1.ExplainedVerdict
+	24, // 34: headgate.v1.Explanation.steps:type_name -> headgate.v1.ExplainedStep
+	23, // 35: headgate.v1.Explanation.without_store:type_name -> headgate.v1.ExplainedOutage
+	27, // 36: headgate.v1.ExplainedStep.pos:type_name -> headgate.v1.Position
+	27, // 37: headgate.v1.ExplainedList.pos:type_name -> headgate.v1.Position
+	27, // 38: headgate.v1.ExplainedRule.pos:type_name -> headgate.v1.Position
+	30, // 39: headgate.v1.ExplainedRule.limits:type_name -> headgate.v1.ExplainedLimit
+	29, // 40: headgate.v1.ExplainedRule.in_progress:type_name -> headgate.v1.ExplainedInProgress
+	31, // 41: headgate.v1.ExplainedLimit.state:type_name -> headgate.v1.ExplainedDecision
+	1,  // 42: headgate.v1.Headgate.Check:input_type -> headgate.v1.CheckRequest
+	6,  // 43: headgate.v1.Headgate.CheckBatch:input_type -> headgate.v1.CheckBatchRequest
+	9,  // 44: headgate.v1.Headgate.CheckStream:input_type -> headgate.v1.CheckStreamRequest
+	13, // 45: headgate.v1.Headgate.Peek:input_type -> headgate.v1.PeekRequest
+	14, // 46: headgate.v1.Headgate.Refund:input_type -> headgate.v1.RefundRequest
+	15, // 47: headgate.v1.Headgate.Reset:input_type -> headgate.v1.ResetRequest
+	17, // 48: headgate.v1.Headgate.Reserve:input_type -> headgate.v1.ReserveRequest
+	19, // 49: headgate.v1.Headgate.Settle:input_type -> headgate.v1.SettleRequest
+	20, // 50: headgate.v1.Headgate.Cancel:input_type -> headgate.v1.CancelRequest
+	21, // 51: headgate.v1.Headgate.Explain:input_type -> headgate.v1.ExplainRequest
+	3,  // 52: headgate.v1.Headgate.Check:output_type -> headgate.v1.Verdict
+	7,  // 53: headgate.v1.Headgate.CheckBatch:output_type -> headgate.v1.CheckBatchResponse
+	11, // 54: headgate.v1.Headgate.CheckStream:output_type -> headgate.v1.CheckStreamResponse
+	3,  // 55: headgate.v1.Headgate.Peek:output_type -> headgate.v1.Verdict
+	3,  // 56: headgate.v1.Headgate.Refund:output_type -> headgate.v1.Verdict
+	16, // 57: headgate.v1.Headgate.Reset:output_type -> headgate.v1.ResetResponse
+	18, // 58: headgate.v1.Headgate.Reserve:output_type -> headgate.v1.ReserveResponse
+	3,  // 59: headgate.v1.Headgate.Settle:output_type -> headgate.v1.Verdict
+	3,  // 60: headgate.v1.Headgate.Cancel:output_type -> headgate.v1.Verdict
+	22, // 61: headgate.v1.Headgate.Explain:output_type -> headgate.v1.Explanation
+	52, // [52:62] is the sub-list for method output_type
+	42, // [42:52] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -2770,18 +2921,18 @@ func file_headgate_v1_headgate_proto_init() {
 	}
 	file_headgate_v1_headgate_proto_msgTypes[0].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[1].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[12].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[13].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[16].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[18].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[20].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[14].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[17].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[19].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
