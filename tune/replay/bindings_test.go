@@ -56,7 +56,7 @@ rules:
 		add("user", []string{"anna", "bert", "carl", "192.0.2.1"}[rng.IntN(4)])
 		add("path", "/"+strings.Repeat("a", 1+rng.IntN(3)*400))
 		add("size", []string{"1", "7", "100", "many"}[rng.IntN(4)])
-		got := b.of(d)
+		got := b.of(d, nil)
 		want, err := set.Decide(d, 1, nil)
 		if got.refused != (err != nil) || got.denied != want.Denied || len(got.checks) != len(want.Checks) || got.awaits != set.Awaits(want.Checks) {
 			t.Fatalf("request %d, %v: got %+v, want %+v, %v", n, d, got, want, err)

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,8 @@ type decider struct {
 	spread   *timed
 	bunched  *timed // nil if the log's times are fine
 
-	binding  *binding // of the last request
+	binding  *binding      // of the last request
+	used     *policy.Usage // what the last request has used of a language model, or nil
 	refunds  []headgate.Check
 	together []headgate.Decision
 	out      outcome
@@ -85,7 +87,8 @@ func (d *decider) decide(r *accesslog.Request) *outcome {
 	*o = outcome{decisions: o.decisions[:0], allowed: true, bunched: true}
 	var descriptor policy.Descriptor
 	descriptor, o.unclear = d.facts.of(r)
-	b := d.bindings.of(descriptor)
+	d.used = d.facts.usage(r)
+	b := d.bindings.of(descriptor, d.used)
 	d.binding = b
 	switch {
 	case b.refused:
@@ -146,6 +149,8 @@ type facts struct {
 	names   *routes.Names
 	entries []string // of the log, beyond the usual ones
 	apiKey  int      // the place of api_key among them, or -1
+	tokens  []int    // the places of tokenEntries among them, or -1; nil if no rule counts by them
+	model   int      // the place of the model
 	needs   struct{ ip, user, route, method, host, path bool }
 	hosts   bool // some route has a host
 
@@ -169,6 +174,12 @@ const maxTargets = 1 << 15
 
 func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 	f := &facts{entries: entries, apiKey: slices.Index(entries, "api_key"), paths: make(map[target]where), hosted: make(map[string]string)}
+	if set.Counts() {
+		for _, name := range tokenEntries {
+			f.tokens = append(f.tokens, slices.Index(entries, name))
+		}
+		f.model = slices.Index(entries, "model")
+	}
 	var problems []string
 	f.names, problems = routes.New(set, 0)
 	for _, name := range set.Entries() {
@@ -195,6 +206,9 @@ func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	d = f.found[:0]
 	for i, name := range f.entries {
+		if slices.Contains(f.tokens, i) {
+			continue
+		}
 		d = add(d, name, r.Entry(i))
 	}
 	if f.needs.ip {
@@ -224,6 +238,32 @@ func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	}
 	f.found = d
 	return d, unclear
+}
+
+// tokenEntries are the entries of a log that say what a call to a language model has used.
+var tokenEntries = [...]string{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens"}
+
+// usage returns what the request has used of a language model. It is nil if the log does not say it, or if
+// no rule counts by it.
+func (f *facts) usage(r *accesslog.Request) *policy.Usage {
+	var n [len(tokenEntries)]int64
+	said := false
+	for i, place := range f.tokens {
+		if place < 0 {
+			continue
+		}
+		if value, err := strconv.ParseInt(r.Entry(place), 10, 64); err == nil && value >= 0 && value <= headgate.MaxCount {
+			n[i], said = value, true
+		}
+	}
+	if !said {
+		return nil
+	}
+	u := &policy.Usage{Input: n[0], CachedInput: n[1], CacheWrite: n[2], Output: n[3]}
+	if f.model >= 0 {
+		u.Model = r.Entry(f.model)
+	}
+	return u
 }
 
 // add adds an entry, unless its value is absent or longer than any door accepts.
@@ -322,7 +362,7 @@ type bindings struct {
 	set    *policy.Set
 	seed   maphash.Seed
 	places []binding
-	other  binding     // of the last descriptor that is too long to be remembered
+	other  binding     // of the last request that is not remembered: its descriptor is too long, or it has a usage
 	ends   []time.Time // when overrides and list entries end that have not ended yet
 }
 
@@ -354,7 +394,7 @@ func newBindings(set *policy.Set) *bindings {
 }
 
 // of returns the binding of a descriptor. It is valid until the next call.
-func (b *bindings) of(d policy.Descriptor) *binding {
+func (b *bindings) of(d policy.Descriptor, u *policy.Usage) *binding {
 	// Between two ends, the binding depends on the descriptor alone.
 	for len(b.ends) > 0 && b.set.Ended(b.ends[0]) {
 		b.ends = b.ends[1:]
@@ -366,24 +406,25 @@ func (b *bindings) of(d policy.Descriptor) *binding {
 		size += len(d[i].Value)
 	}
 	place := &b.other
-	if size <= maxBindingBytes {
+	// What differs from call to call is not worth remembering.
+	if u == nil && size <= maxBindingBytes {
 		place = &b.places[hash%maxBindings]
 		if place.known && slices.Equal(place.descriptor, d) {
 			return place
 		}
 	}
-	b.fill(place, d)
+	b.fill(place, d, u)
 	return place
 }
 
 // fill makes the binding of a descriptor.
-func (b *bindings) fill(p *binding, d policy.Descriptor) {
+func (b *bindings) fill(p *binding, d policy.Descriptor, u *policy.Usage) {
 	// Keys may share memory with the values, so the values must be as lasting as the binding.
 	p.descriptor = append(p.descriptor[:0], d...)
 	for i := range p.descriptor {
 		p.descriptor[i].Value = strings.Clone(p.descriptor[i].Value)
 	}
-	found, err := b.set.Decide(p.descriptor, 1, p.checks[:0])
+	found, err := b.set.DecideUsage(p.descriptor, 1, u, p.checks[:0])
 	p.checks, p.denied, p.refused = found.Checks, found.Denied, err != nil
 	p.known, p.awaits = true, b.set.Awaits(p.checks)
 	p.client, p.name = nil, ""

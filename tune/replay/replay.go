@@ -262,6 +262,7 @@ func (p *Replay) count(r *accesslog.Request, o, other *outcome) {
 	if o.unclear {
 		res.Unclear++
 	}
+	p.countUsage(r)
 	by := p.countLists(r, o)
 	if o.allowed {
 		res.Admitted++
@@ -299,6 +300,24 @@ func (p *Replay) count(r *accesslog.Request, o, other *outcome) {
 	}
 	if other != nil {
 		p.differ(r, c, o, other)
+	}
+}
+
+// countUsage counts what the request has used of a language model.
+func (p *Replay) countUsage(r *accesslog.Request) {
+	f, m := p.decider.facts, &p.result.Models
+	u := p.decider.used
+	switch {
+	case f.tokens == nil:
+	case u == nil && f.model >= 0 && r.Entry(f.model) != "":
+		m.Unknown++
+	case u != nil:
+		m.Calls++
+		m.InputTokens += u.Input
+		m.OutputTokens += u.Output
+		if micros, priced := (&policy.Spending{Set: p.o.Policy, Used: *u}).Money(); priced {
+			m.micros += micros
+		}
 	}
 }
 

@@ -290,3 +290,49 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 		})
 	}
 }
+
+// TestModels: rules that count tokens and money are charged what the log says that calls have used. A call
+// of which it says nothing does not bind them, and one whose model has no price is refused.
+func TestModels(t *testing.T) {
+	const text = `
+models:
+  - { model: "m*", input: 1, cached_input: 0.1, output: 2 }
+rules:
+  - { name: calls, per: [user], limits: [100 per 1h] }
+  - { name: tokens, per: [user], counts: tokens, limits: [1000 per 1h] }
+  - { name: budget, per: [user, model], counts: money, algorithm: fixed_window, limits: [1500 per calendar month] }
+`
+	var data strings.Builder
+	line := func(second int, user, model, usage string) {
+		fmt.Fprintf(&data, `{"time":"2026-11-24T10:00:%02d.000Z","remote_addr":"192.0.2.1","method":"POST","path":"/v1/chat/completions","status":200,"remote_user":%q,"call":{"model":%q%s}}`+"\n", second, user, model, usage)
+	}
+	line(1, "ada", "m1", `,"in":400,"out":400`)       // 800 tokens, 1200 millionths
+	line(2, "ada", "m1", `,"in":200,"out":1`)         // 1001 tokens would be too many
+	line(3, "ada", "m2", `,"in":200,"out":0`)         // 1000
+	line(4, "bob", "m1", `,"in":900,"out":10`)        // 920
+	line(5, "bob", "m1", `,"in":0,"out":0`)           // nothing
+	line(6, "bob", "m1", `,"in":"-","out":"-"`)       // not known
+	line(7, "eve", "other", `,"in":1,"out":1`)        // no price
+	line(8, "cid", "m1", `,"in":10,"out":746`)        // 1502 millionths
+	line(9, "cid", "m1", `,"in":80,"c":80,"out":746`) // and as many as fit, of the cache
+	maps := []accesslog.Map{{Name: "model", Field: "call.model"}, {Name: "input_tokens", Field: "call.in"}, {Name: "cached_input_tokens", Field: "call.c"}, {Name: "output_tokens", Field: "call.out"}}
+	var admitted []bool
+	set := parse(t, new(replay.Clock), text)
+	result := run(t, replay.Options{Policy: set, Decided: func(_ *accesslog.Request, _ []headgate.Decision, allowed bool) {
+		admitted = append(admitted, allowed)
+	}}, accesslog.Options{Format: "json", Maps: maps}, write(t, []byte(data.String())))
+	if want := []bool{true, false, true, true, true, true, false, false, true}; !slices.Equal(admitted, want) {
+		t.Errorf("admitted %v, want %v", admitted, want)
+	}
+	m := result.Models
+	if m.Calls != 8 || m.Unknown != 1 || m.InputTokens != 1791 || m.OutputTokens != 1904 || fmt.Sprint(m.Money) != "0.005524" {
+		t.Errorf("the calls have used %+v", m)
+	}
+	if result.Rules[1].Requests != 6 || result.Rules[1].Denied != 1 || result.Rules[2].Denied != 1 || len(result.Warnings) > 0 {
+		t.Errorf("rules %+v, warnings %q", result.Rules, result.Warnings)
+	}
+	result = run(t, replay.Options{Policy: set}, accesslog.Options{Format: "json", Maps: maps[:1]}, write(t, []byte(data.String())))
+	if len(result.Warnings) != 3 || !strings.Contains(result.Warnings[0], "--map input_tokens=FIELD") {
+		t.Errorf("without tokens: %q", result.Warnings)
+	}
+}

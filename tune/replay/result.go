@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/footprint"
 	"github.com/headgate/headgate/tune/accesslog"
 )
@@ -68,6 +69,9 @@ type Result struct {
 	// memory.
 	Shared uint64 `json:"shared_counters"`
 
+	// Models is what calls to language models have used, if a rule counts by that.
+	Models Models `json:"models,omitzero"`
+
 	// Over is the course of the replay over time.
 	Over Over `json:"over_time"`
 	// Against compares with the policy in force, if there is one.
@@ -82,6 +86,22 @@ type Result struct {
 
 	delays  time.Duration
 	bunched int64
+}
+
+// Models is what calls to language models have used, as the log says it. What would have been reserved
+// for them is not in a log.
+type Models struct {
+	Calls        int64 `json:"calls"`
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	// Money is what they cost by the policy's prices, in its currency. Models without a price are left
+	// out.
+	Money float64 `json:"money"`
+	// Unknown is how many calls have a model and no tokens. Rules that count tokens or money do not bind
+	// them.
+	Unknown int64 `json:"without_tokens"`
+
+	micros int64
 }
 
 // Interval says how many requests are denied for two assumptions about their times. If the log has
@@ -223,6 +243,7 @@ func (p *Replay) Result(stats accesslog.Stats) *Result {
 	})
 	r.Shared = p.decider.spread.Stats().Shared
 	r.Problems = p.problems
+	r.Models.Money = float64(r.Models.micros) / policy.MicroUnits
 	p.sumRules(&r)
 	p.sumClients(&r)
 	if p.against != nil {
@@ -246,6 +267,9 @@ func (p *Replay) warnings(stats *accesslog.Stats, rules []Rule) (all []string) {
 	}
 	if used := p.decider.facts.needs.ip || p.o.Client == "ip"; used && !stats.Addresses {
 		warn("No line has a client's address, and the policy or the report goes by it; --map ip=FIELD says where it is.")
+	}
+	if p.decider.facts.tokens != nil && p.result.Models.Calls == 0 {
+		warn("The policy counts what language models use, and no line says that; --map input_tokens=FIELD, output_tokens=FIELD and model=FIELD say where it is.")
 	}
 	for i, r := range rules {
 		if p.result.Requests > 0 && r.Requests == 0 && p.rules[i].rule.Limits != nil {

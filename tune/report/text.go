@@ -69,6 +69,9 @@ func summary(w io.Writer, r *replay.Result) {
 	if r.Delayed > 0 {
 		line("delayed", r.Delayed, r.Requests, fmt.Sprintf("by %v on average, %v at most", time.Duration(r.MeanDelayMS)*time.Millisecond, time.Duration(r.LongestDelayMS)*time.Millisecond))
 	}
+	if m := r.Models; m.Calls > 0 {
+		line("calls of models", m.Calls, r.Requests, fmt.Sprintf("with %s tokens of input and %s of output, for %.6g by the policy's prices", group(m.InputTokens), group(m.OutputTokens), m.Money))
+	}
 	if r.Robots > 0 {
 		line("of robots", r.Robots, r.Requests, fmt.Sprintf("%s of them denied; they say that they are robots", group(r.RobotsDenied)))
 	}
@@ -293,6 +296,12 @@ func Notes(r *replay.Result) (notes []string) {
 	}
 	if r.Limited > 0 {
 		notes = append(notes, fmt.Sprintf("The server answered %s of these requests with 429 already. A client that was limited sends less than it wants, or the same request again: what it would do under other limits is not in this log.", share(r.Limited, r.Requests)))
+	}
+	if r.Models.Calls > 0 {
+		notes = append(notes, "Rules that count tokens or money charge what the log says was used. A server first reserves the most that a call may use, which no log shows, so it denies sooner.")
+	}
+	if n := r.Models.Unknown; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s calls of models have no tokens in the log, such as those that were refused. Rules that count tokens or money do not bind them here.", group(n)))
 	}
 	if r.Unclear > 0 {
 		notes = append(notes, fmt.Sprintf("%s requests have a path that servers read in different ways. The doors refuse them with 400; here they count as the route \"unmatched\".", group(r.Unclear)))
