@@ -15,9 +15,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
 	"github.com/headgate/headgate/server/dashboard"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
 	"github.com/headgate/headgate/server/forwardauth"
@@ -202,6 +202,9 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry)), Spending: func(ctx context.Context, s *policy.Spending) {
 		spending.Spent(ctx, s)
 		a.traces.spent(ctx, s)
+		if a.insights != nil {
+			a.insights.Spent(s)
+		}
 	}}
 	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
 		if e.Err != nil {

@@ -88,6 +88,7 @@ func New(o Options) *Handler {
 		"store":   {http.MethodGet, (*Handler).store},
 		"policy":  {http.MethodGet, (*Handler).policy},
 		"flow":    {http.MethodGet, (*Handler).flow},
+		"spent":   {http.MethodGet, (*Handler).spending},
 		"audit":   {http.MethodGet, (*Handler).audit},
 		"reset":   {http.MethodPost, (*Handler).reset},
 		"revoke":  {http.MethodPost, (*Handler).revoke},

@@ -34,6 +34,7 @@ var described = map[string]struct {
 	"denials": {"Recent denials, with the reason of each", Denials{}, []string{"after", "limit", "rule", "key", "instances"}},
 	"store":   {"How the store does, seen from each instance", Stores{}, []string{"range", "until", "instances"}},
 	"policy":  {"The policy in force, its last changes, and the candidate", PolicyReport{}, []string{"limit"}},
+	"spent":   {"What calls to language models have spent, by rule, key and model, and what is left of budgets.", SpendingReport{}, []string{"limit", "instances"}},
 	"flow":    {"What is in progress: gates, permits and who holds them, consumers of queues", FlowReport{}, []string{"limit", "instances"}},
 	"audit":   {"What people did", AuditReport{}, []string{"instances"}},
 	"reset":   {"Forget what a key has used under a rule", nil, nil},

@@ -143,6 +143,8 @@ type story struct {
 	counts  insight.KeyCounts
 	unknown bool   // what the key has used is not known
 	full    *State // the limit for which nothing passes, or nil
+	// moneyUnit is the unit of money, in millionths of the currency.
+	moneyUnit int64
 }
 
 // slowFrom is how long one call in a hundred to the store takes when it is slow, and slowCalls how many
@@ -186,7 +188,7 @@ func (s *story) answers() []Answer {
 	return []Answer{
 		{"who", s.who()},
 		{"rule", s.which()},
-		{"why", s.why()},
+		{"why", s.why() + s.counted()},
 		{"since", s.since()},
 		{"us", s.us() + s.delays()},
 		{"needs", s.needs()},
@@ -256,6 +258,17 @@ func (s *story) why() string {
 		return "The rule has no limits for this key, or not without a tier."
 	}
 	return "Every limit has room."
+}
+
+// counted says what the units are, if they are not requests.
+func (s *story) counted() string {
+	switch s.rule.Counts {
+	case policy.CountRequests:
+		return ""
+	case policy.CountMoney:
+		return fmt.Sprintf(" The rule counts money: a unit is %g of the currency.", float64(s.moneyUnit)/policy.MicroUnits)
+	}
+	return " The rule counts " + strings.ReplaceAll(s.rule.Counts.String(), "_", " ") + "."
 }
 
 func after(ms int64) string {

@@ -85,6 +85,21 @@ func TestUs(t *testing.T) {
 	}
 }
 
+// TestCounted: a key's story says what the units of its rule are.
+func TestCounted(t *testing.T) {
+	for counts, want := range map[policy.Counted]string{
+		policy.CountRequests: "Every limit has room.", policy.CountInputTokens: "Every limit has room. The rule counts input tokens.",
+		policy.CountMoney: "Every limit has room. The rule counts money: a unit is 0.001 of the currency.",
+	} {
+		s := story{KeyReport: &KeyReport{States: make([]State, 1)}, rule: &policy.Rule{Counts: counts}, moneyUnit: 1000}
+		for _, a := range s.answers() {
+			if a.Question == "why" && a.Text != want {
+				t.Errorf("%v: %q, want %q", counts, a.Text, want)
+			}
+		}
+	}
+}
+
 // TestMark: what a change of the policy is called.
 func TestMark(t *testing.T) {
 	for _, test := range []struct {

@@ -92,6 +92,7 @@ type Recorder struct {
 	ended   chan struct{}
 
 	draining sync.Mutex // locked before mu
+	spending spending
 
 	mu     sync.Mutex // guards what follows
 	memory memory

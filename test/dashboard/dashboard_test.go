@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -31,7 +32,10 @@ const (
 	token  = "three-in-the-morning"
 )
 
-const policyFile = `rules:
+const policyFile = `models:
+  - { model: "m*", input: 1, output: 2 }
+rules:
+  - { name: budget, match: { team: present }, per: [team], counts: money, algorithm: fixed_window, limits: [50_000_000 per calendar month] }
   - name: visitors
     per: [ip]
     algorithm: sliding_window
@@ -126,6 +130,14 @@ func (s *site) check(t *testing.T, times int, descriptor map[string]string) {
 func (s *site) acquire(t *testing.T, key, holder string) {
 	t.Helper()
 	s.post(t, "/v1/permits/acquire", map[string]any{"rule": "reports", "key": key, "holder": holder, "keep_ms": 10_000})
+}
+
+// spend reserves and settles a call to a language model.
+func (s *site) spend(t *testing.T, team, model string, tokens int64) {
+	t.Helper()
+	id := rand.Text()
+	s.post(t, "/v1/reserve", map[string]any{"descriptor": map[string]string{"team": team, "model": model}, "usage": map[string]any{"input_tokens": tokens, "output_tokens": tokens / 2}, "id": id})
+	s.post(t, "/v1/settle", map[string]any{"reservation": id, "usage": map[string]any{"model": model, "input_tokens": tokens, "output_tokens": tokens / 4}})
 }
 
 func (s *site) post(t *testing.T, path string, what any) {
@@ -341,7 +353,9 @@ func pages(t *testing.T, c *chromium) {
 	for _, key := range evil {
 		s.check(t, 3, map[string]string{"user": key})
 		s.acquire(t, key, key[:min(len(key), 128)])
+		s.spend(t, key, "m1", 1_000_000)
 	}
+	s.spend(t, "team a", "m1", 20_000_000)
 	ctx := c.window(t)
 	signIn(t, ctx, s)
 	do(t, ctx, chromedp.Navigate(s.pages+"/rule?rule=named"))
@@ -368,6 +382,9 @@ func pages(t *testing.T, c *chromium) {
 			until(t, ctx, fmt.Sprintf(`document.getElementById("main").dataset.shown === %q && document.getElementById("status").className !== "status"`, shown))
 			if problem := eval[string](t, ctx, `document.querySelector(".note.bad")?.textContent || ""`); problem != "" {
 				t.Errorf("%s: %s", path, problem)
+			}
+			if path == "/clients" && !eval[bool](t, ctx, `["30.00", "42.00", "20.00"].every((n) => document.querySelector("main").innerText.includes(n))`) {
+				t.Errorf("%s does not show what was spent: %s", path, eval[string](t, ctx, `document.querySelector("main").innerText`))
 			}
 			if title := eval[string](t, ctx, "document.title"); !strings.HasSuffix(title, " · Headgate") || eval[bool](t, ctx, `!!document.querySelector("#owned, main script, main img")`) {
 				t.Errorf("%s: a key was taken for markup: %q", path, title)

@@ -301,7 +301,7 @@ func Notes(r *replay.Result) (notes []string) {
 		notes = append(notes, "Rules that count tokens or money charge what the log says was used. A server first reserves the most that a call may use, which no log shows, so it denies sooner.")
 	}
 	if n := r.Models.Unknown; n > 0 {
-		notes = append(notes, fmt.Sprintf("%s calls of models have no tokens in the log, such as those that were refused. Rules that count tokens or money do not bind them here.", group(n)))
+		notes = append(notes, fmt.Sprintf("%s of models without tokens in the log, such as those that were refused: rules that count tokens or money do not bind them here.", counted(n, "call")))
 	}
 	if r.Unclear > 0 {
 		notes = append(notes, fmt.Sprintf("%s requests have a path that servers read in different ways. The doors refuse them with 400; here they count as the route \"unmatched\".", group(r.Unclear)))

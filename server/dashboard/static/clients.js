@@ -1,20 +1,39 @@
 // Clients of all rules: those that are limited most, or one that is looked for. Of one rule: the
 // busiest keys, minute by minute.
-import { h, swap, ask, send, head, card, table, color, clock, num, keyLink, link, ranges, rangeOf, spanText, missing, twin, finder, clientsTable } from "/lib.js";
+import { h, swap, ask, send, head, card, table, color, chip, clock, day, meter, num, plural, keyLink, ruleLink, link, ranges, rangeOf, spanText, missing, twin, finder, clientsTable } from "/lib.js";
 export const title = "Clients";
 const ROW = 24;
 
 async function overall(page) {
   const q = history.state?.q || "", range = rangeOf(page), note = h("div"), list = h("div"), lists = h("div");
+  const models = h("div"), budgets = h("div"), spenders = h("div"), spending = [card("", "Budgets", "of calendar periods", budgets), card("", "Spent most", "by key and model", spenders), card("", "Models", null, models)];
+  for (const c of spending) c.hidden = true;
   const top = head("Clients", q ? "What is known of the client, by rule." : "Those that are limited most, of all rules.", finder(page, q), ranges(page));
-  swap(page.root, top, note, h("div", { class: "grid" }, card("", q ? "Found" : "Limited most", q ? "in the last two hours" : spanText(page, 0), lists, list)));
+  swap(page.root, top, note, h("div", { class: "grid" }, card("", q ? "Found" : "Limited most", q ? "in the last two hours" : spanText(page, 0), lists, list), spending));
   await page.every(5000, async () => {
     const found = await send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 200 }), { q });
     swap(note, missing(found.instances));
     swap(lists, found.lists.map((l) => h("p", { class: "note" }, "It is on the " + l + ".")));
     swap(list, clientsTable(found.clients, q ? "No rule has counted such a client lately, and none would count it by this alone." : "Nobody is limited in this time."), found.more && h("p", { class: "soft small" }, "There are more."));
+    const s = await ask("spent", { limit: 50 }, page.signal);
+    for (const c of spending) c.hidden = !s.counts;
+    if (s.counts) spent(s, budgets, spenders, models);
   });
 }
+
+// spent shows what calls to language models have spent, and what is left of budgets.
+function spent(s, budgets, spenders, models) {
+  const amount = (counts, units) => counts === "money" ? money(units * s.money_unit) : num(units) + " " + counts.replaceAll("_", " "), left = (b) => b.remaining / b.capacity;
+  const who = (x) => [keyLink(x.rule, x.key, "", "spent:"), x.known && h("span", { class: "soft small" }, " ", h("bdi", null, x.known))];
+  const columns = [["Calls", "n"], ["Input tokens", "n"], ["Output tokens", "n"], ["Money", "n"]], cells = (x) => [[num(x.calls), x.estimated > 0 && h("span", { class: "soft small" }, " · " + num(x.estimated) + " estimated")], num(x.input_tokens), num(x.output_tokens), money(x.micros)];
+  const since = h("p", { class: "soft small" }, "As providers have stated it, since " + day(s.since) + ". A call without such a statement is charged by an estimate. A call counts under each rule that counts it.", s.dropped > 0 && " " + plural(s.dropped, "key") + " that had spent least were forgotten.");
+  swap(budgets, table("Budgets", [["Rule"], ["Key"], ["Left", "n"], ["Limit"], ["At this pace"], ["Begins anew"]], s.budgets.map((b) => [ruleLink(b.rule), who(b), [amount(b.counts, b.remaining), " ", meter(left(b), left(b) < 0.1 ? "var(--bad-fill)" : undefined)], h("span", { class: "nowrap" }, b.counts === "money" ? money(b.capacity * s.money_unit) + b.limit.replace(/^\S+/, "") : b.limit),
+    b.remaining <= 0 ? chip("spent", "bad") : b.spent_at ? chip("spent " + day(b.spent_at).slice(0, 16), "warn") : "lasts", h("span", { class: "nowrap" }, day(b.ends).slice(0, 16))]), "No key has used a budget yet. Budgets are limits on tokens or money of calendar periods, such as a month."));
+  swap(spenders, table("Spent most", [["Rule"], ["Key"], ["Model"], ...columns, ["Charged", "n"]], s.spenders.map((x) => [ruleLink(x.rule), who(x), h("bdi", null, x.model), ...cells(x), amount(x.counts, x.charged)]), "No call has ended yet."), s.spenders.length > 0 && since);
+  swap(models, table("Models", [["Model"], ...columns], s.models.map((x) => [h("bdi", null, x.model), ...cells(x)]), "No call has ended yet."));
+}
+// money is in the policy's currency, which has no name there.
+const money = (micros) => (micros / 1e6).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: micros && Math.abs(micros) < 1e5 ? 6 : 2 });
 
 // trim leaves out minutes before anything was counted, but for the last ten.
 function trim(heat) {
