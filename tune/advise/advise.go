@@ -35,8 +35,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/tune/accesslog"
 	"github.com/headgate/headgate/tune/clients"
 	"github.com/headgate/headgate/tune/replay"
@@ -54,6 +56,9 @@ type Options struct {
 	Tariff string
 	// Routes are patterns such as "GET /search" that get limits of their own.
 	Routes []string
+	// Counts is what the limits count: requests, or tokens of calls to language models, of which Entries must
+	// tell. Money has no advice, because its prices are the policy's.
+	Counts policy.Counted
 	// Percentile says what part of the clients, in percent, the limits are to leave alone.
 	// Zero means DefaultPercentile.
 	Percentile float64
@@ -102,7 +107,8 @@ type group struct {
 // Observer counts what clients do. It is not for concurrent use. Make one with [New].
 type Observer struct {
 	o       Options
-	per     int // the place of Per among the entries; -1 for ip and -2 for user
+	usage   *replay.UsageReader // nil if requests are counted
+	per     int                 // the place of Per among the entries; -1 for ip and -2 for user
 	tariff  int
 	table   routes.Table
 	groups  []group
@@ -116,6 +122,7 @@ type Observer struct {
 	all     int64
 	limited int64
 	nobody  int64
+	calls   int64 // requests that have what is counted
 	key     []byte
 }
 
@@ -138,6 +145,13 @@ func New(o Options) (*Observer, error) {
 	}
 	if o.Percentile < 50 || o.Percentile > 100 || o.Headroom < 1 || o.Headroom > 100 {
 		return nil, fmt.Errorf("headgate: the percentile is %g and the headroom %g, must be 50 to 100 and 1 to 100", o.Percentile, o.Headroom)
+	}
+	switch {
+	case o.Counts == policy.CountRequests:
+	case o.Counts > policy.CountTokens:
+		return nil, fmt.Errorf("headgate: there is no advice for limits that count %s", o.Counts)
+	default:
+		b.usage = replay.NewUsageReader(o.Entries)
 	}
 	for _, pattern := range o.Routes {
 		if problem := b.table.Add(pattern); problem != "" {
@@ -172,15 +186,37 @@ func (b *Observer) add(r *accesslog.Request) {
 		b.nobody++
 		return
 	}
-	b.count(0, r)
+	units := b.units(r)
+	if units == 0 {
+		return
+	}
+	b.calls++
+	b.count(0, r, units)
 	if g := b.routeOf(r); g != 0 {
-		b.count(g, r)
+		b.count(g, r, units)
 	}
 	if b.tariff >= 0 {
 		if g := b.tierOf(r.Entry(b.tariff)); g != 0 {
-			b.count(g, r)
+			b.count(g, r, units)
 		}
 	}
+}
+
+// units is how much the request is of what the limits count.
+func (b *Observer) units(r *accesslog.Request) uint32 {
+	if b.usage == nil {
+		return 1
+	}
+	u := b.usage.Of(r)
+	switch {
+	case u == nil:
+		return 0
+	case b.o.Counts == policy.CountInputTokens:
+		return uint32(u.Input)
+	case b.o.Counts == policy.CountOutputTokens:
+		return uint32(u.Output)
+	}
+	return uint32(u.Input + u.Output)
 }
 
 // appendClient appends the client's name.
@@ -208,7 +244,7 @@ func appendNetwork(dst []byte, text string) []byte {
 
 // count counts a request for its client in a group. The key has the client's name behind
 // the two bytes of the group.
-func (b *Observer) count(g uint16, r *accesslog.Request) {
+func (b *Observer) count(g uint16, r *accesslog.Request, units uint32) {
 	b.groups[g].requests++
 	b.key[0], b.key[1] = byte(g>>8), byte(g)
 	u := b.clients.Find(string(b.key))
@@ -229,7 +265,7 @@ func (b *Observer) count(g uint16, r *accesslog.Request) {
 		if at := int32(r.Spread / lengths[i].Microseconds()); at != w.at {
 			w.at, w.count = at, 0
 		}
-		w.count++
+		w.count = uint32(min(uint64(w.count)+uint64(units), math.MaxUint32))
 		w.most = max(w.most, w.count)
 	}
 }
@@ -328,6 +364,9 @@ func (b *Observer) Advise() (*Advice, error) {
 	if n := b.perDay(); n < MinClients {
 		missing = append(missing, fmt.Sprintf("it has %d clients a day that are no robots, and must have at least %d, so that a percentile means something", n, MinClients))
 	}
+	if b.usage != nil && b.calls == 0 {
+		missing = append(missing, "no line has tokens; --map input_tokens=FIELD and output_tokens=FIELD say where they are")
+	}
 	if b.nobody*2 > b.all {
 		missing = append(missing, fmt.Sprintf("%d of %d requests have no %s; map the field that says who sent them", b.nobody, b.all, b.o.Per))
 	}
@@ -335,7 +374,7 @@ func (b *Observer) Advise() (*Advice, error) {
 		return nil, &MissingError{missing}
 	}
 	a := &Advice{
-		Per: b.o.Per, Tariff: b.o.Tariff, Percentile: b.o.Percentile, Headroom: b.o.Headroom, Requests: b.all, Limited: b.limited, PerDay: b.perDay(),
+		Counts: b.o.Counts, Per: b.o.Per, Tariff: b.o.Tariff, Percentile: b.o.Percentile, Headroom: b.o.Headroom, Requests: b.all, Limited: b.limited, PerDay: b.perDay(),
 		From: time.UnixMicro(b.from).UTC(), To: time.UnixMicro(b.to).UTC(), outliers: make(map[string]bool),
 	}
 	groups := make([][]*usage, len(b.groups))
@@ -407,7 +446,7 @@ func (b *Observer) fit(all []*usage) (l Limit) {
 	for _, w := range l.Windows {
 		l.Burst = max(l.Burst, int64(math.Ceil(b.o.Headroom*float64(w.Chosen)-rate*w.Length.Seconds())))
 	}
-	l.Burst = max(l.Burst, 1)
+	l.Count, l.Burst = min(l.Count, headgate.MaxCount), min(max(l.Burst, 1), headgate.MaxCount)
 	return l
 }
 
@@ -452,6 +491,8 @@ func markOutliers(people []*usage, window int) {
 
 // Advice is a policy, with the numbers on which it is based.
 type Advice struct {
+	// Counts is what the limits count.
+	Counts policy.Counted
 	// Per and Tariff are the entries that distinguish clients and tiers.
 	Per, Tariff string
 	// Percentile and Headroom are those of the [Options].
@@ -524,6 +565,10 @@ func (a *Advice) YAML(p *Promise, name func(string) string) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Limits from %d requests, %s to %s, of about %d clients a day that are no robots.", a.Requests, a.From.Format("2006-01-02 15:04"), a.To.Format("2006-01-02 15:04"), a.PerDay)
 	line("# They leave %g %% of these clients alone, with a headroom of ×%g.", a.Percentile, a.Headroom)
+	if a.Counts != policy.CountRequests {
+		line("# They count %s that were used. A server first reserves the most that a call may use, which no", strings.ReplaceAll(a.Counts.String(), "_", " "))
+		line("# log shows: see that the bursts hold that of the largest call.")
+	}
 	if a.Limited > 0 {
 		line("# %d of the requests were answered with 429 already. What these clients would have", a.Limited)
 		line("# done without those limits is not in the log: these limits may be too low.")
@@ -567,9 +612,9 @@ func (a *Advice) YAML(p *Promise, name func(string) string) string {
 				continue
 			}
 			l.numbers(&b, "  ")
-			line("  - name: route-%d", i+1)
+			line("  - name: route-%d%s", i+1, a.suffix())
 			line("    match: { %s: present, route: %s }", a.Per, strconv.Quote(l.Route))
-			line("    per: [%s]", a.part())
+			line("    per: [%s]%s", a.part(), a.counts())
 			line("    limits: [%s]", l)
 		}
 	}
@@ -580,7 +625,7 @@ func (a *Advice) YAML(p *Promise, name func(string) string) string {
 func (a *Advice) writeAll(b *strings.Builder) {
 	all := &a.Limits[0]
 	all.numbers(b, "  ")
-	fmt.Fprintf(b, "  - name: per-%s\n    match: { %s: present }\n    per: [%s]\n", strings.NewReplacer("_", "-", ".", "-").Replace(a.Per), a.Per, a.part())
+	fmt.Fprintf(b, "  - name: per-%s%s\n    match: { %s: present }\n    per: [%s]%s\n", strings.NewReplacer("_", "-", ".", "-").Replace(a.Per), a.suffix(), a.Per, a.part(), a.counts())
 	if a.Tariff == "" {
 		fmt.Fprintf(b, "    limits: [%s]\n", all)
 		return
@@ -599,6 +644,22 @@ func (a *Advice) writeAll(b *strings.Builder) {
 		fmt.Fprintf(b, "        %s: [%s]\n", strconv.Quote(l.Tier), l)
 	}
 	fmt.Fprintf(b, "        \"*\": [%s]\n", all)
+}
+
+// counts is the line of a rule that says what its limits count.
+func (a *Advice) counts() string {
+	if a.Counts == policy.CountRequests {
+		return ""
+	}
+	return "\n    counts: " + a.Counts.String()
+}
+
+// suffix ends the names of rules, so that they can stand beside those of rules that count requests.
+func (a *Advice) suffix() string {
+	if a.Counts == policy.CountRequests {
+		return ""
+	}
+	return "-" + strings.ReplaceAll(a.Counts.String(), "_", "-")
 }
 
 // part is the entry that the rules count by.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/internal/race"
+	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
 	"github.com/headgate/headgate/tune/accesslog"
 	"github.com/headgate/headgate/tune/advise"
@@ -256,5 +257,40 @@ func TestCapacity(t *testing.T) {
 		if _, err := advise.ReadLoad([]byte(text)); err == nil {
 			t.Errorf("%q is read", text)
 		}
+	}
+}
+
+// TestTokens: limits on tokens come from those that clients have used, leave the clients alone on the same
+// log, and deny one who uses ten times as many. A log without tokens is not enough.
+func TestTokens(t *testing.T) {
+	var data strings.Builder
+	begin := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
+	for i := range 30 * 60 {
+		user, tokens := i%60, 1000+i%60
+		if user == 59 {
+			tokens = 10_000
+		}
+		fmt.Fprintf(&data, `{"time":%q,"remote_addr":"192.0.2.1","method":"POST","path":"/v1/messages","status":200,"remote_user":"user %d","in":%d,"out":%d}`+"\n",
+			begin.Add(time.Duration(i)*time.Minute).Format("2006-01-02T15:04:05.000Z"), user, tokens, tokens)
+	}
+	path := write(t, "usage.log", []byte(data.String()))
+	read := accesslog.Options{Format: "json", Maps: []accesslog.Map{{Name: "input_tokens", Field: "in"}, {Name: "output_tokens", Field: "out"}}}
+	a, err := observe(t, advise.Options{Per: "user", Counts: policy.CountTokens}, read, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := a.YAML(nil, nil)
+	if l := a.Limits[0]; l.Outliers != 1 || l.People != 59 || l.Windows[0].Chosen != 2*1058 || !strings.Contains(text, "counts: tokens") || !strings.Contains(text, "name: per-user-tokens\n") {
+		t.Errorf("advice %+v\n%s", l, text)
+	}
+	r := replayed(t, text, read, path)
+	for _, c := range r.Clients {
+		if (c.Denied > 0) != (c.Client == "user 59") {
+			t.Errorf("%s: %d of %d are denied", c.Client, c.Denied, c.Requests)
+		}
+	}
+	var missing *advise.MissingError
+	if _, err := observe(t, advise.Options{Per: "user", Counts: policy.CountTokens}, accesslog.Options{Format: "json"}, path); !errors.As(err, &missing) || !strings.Contains(err.Error(), "no line has tokens") {
+		t.Errorf("without tokens: %v", err)
 	}
 }

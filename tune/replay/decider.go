@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -87,7 +86,9 @@ func (d *decider) decide(r *accesslog.Request) *outcome {
 	*o = outcome{decisions: o.decisions[:0], allowed: true, bunched: true}
 	var descriptor policy.Descriptor
 	descriptor, o.unclear = d.facts.of(r)
-	d.used = d.facts.usage(r)
+	if d.used = nil; d.facts.usage != nil {
+		d.used = d.facts.usage.Of(r)
+	}
 	b := d.bindings.of(descriptor, d.used)
 	d.binding = b
 	switch {
@@ -147,10 +148,9 @@ func allowed(decisions []headgate.Decision) bool {
 // facts makes descriptors from the requests of a log, for one policy.
 type facts struct {
 	names   *routes.Names
-	entries []string // of the log, beyond the usual ones
-	apiKey  int      // the place of api_key among them, or -1
-	tokens  []int    // the places of tokenEntries among them, or -1; nil if no rule counts by them
-	model   int      // the place of the model
+	entries []string     // of the log, beyond the usual ones
+	apiKey  int          // the place of api_key among them, or -1
+	usage   *UsageReader // nil if no rule counts what models use
 	needs   struct{ ip, user, route, method, host, path bool }
 	hosts   bool // some route has a host
 
@@ -175,10 +175,7 @@ const maxTargets = 1 << 15
 func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 	f := &facts{entries: entries, apiKey: slices.Index(entries, "api_key"), paths: make(map[target]where), hosted: make(map[string]string)}
 	if set.Counts() {
-		for _, name := range tokenEntries {
-			f.tokens = append(f.tokens, slices.Index(entries, name))
-		}
-		f.model = slices.Index(entries, "model")
+		f.usage = NewUsageReader(entries)
 	}
 	var problems []string
 	f.names, problems = routes.New(set, 0)
@@ -206,7 +203,7 @@ func newFacts(set *policy.Set, entries []string) (*facts, []string) {
 func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	d = f.found[:0]
 	for i, name := range f.entries {
-		if slices.Contains(f.tokens, i) {
+		if f.usage != nil && slices.Contains(f.usage.tokens[:], i) {
 			continue
 		}
 		d = add(d, name, r.Entry(i))
@@ -238,32 +235,6 @@ func (f *facts) of(r *accesslog.Request) (d policy.Descriptor, unclear bool) {
 	}
 	f.found = d
 	return d, unclear
-}
-
-// tokenEntries are the entries of a log that say what a call to a language model has used.
-var tokenEntries = [...]string{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens"}
-
-// usage returns what the request has used of a language model. It is nil if the log does not say it, or if
-// no rule counts by it.
-func (f *facts) usage(r *accesslog.Request) *policy.Usage {
-	var n [len(tokenEntries)]int64
-	said := false
-	for i, place := range f.tokens {
-		if place < 0 {
-			continue
-		}
-		if value, err := strconv.ParseInt(r.Entry(place), 10, 64); err == nil && value >= 0 && value <= headgate.MaxCount {
-			n[i], said = value, true
-		}
-	}
-	if !said {
-		return nil
-	}
-	u := &policy.Usage{Input: n[0], CachedInput: n[1], CacheWrite: n[2], Output: n[3]}
-	if f.model >= 0 {
-		u.Model = r.Entry(f.model)
-	}
-	return u
 }
 
 // add adds an entry, unless its value is absent or longer than any door accepts.

@@ -305,11 +305,11 @@ func (p *Replay) count(r *accesslog.Request, o, other *outcome) {
 
 // countUsage counts what the request has used of a language model.
 func (p *Replay) countUsage(r *accesslog.Request) {
-	f, m := p.decider.facts, &p.result.Models
+	from, m := p.decider.facts.usage, &p.result.Models
 	u := p.decider.used
 	switch {
-	case f.tokens == nil:
-	case u == nil && f.model >= 0 && r.Entry(f.model) != "":
+	case from == nil:
+	case u == nil && from.model >= 0 && r.Entry(from.model) != "":
 		m.Unknown++
 	case u != nil:
 		m.Calls++

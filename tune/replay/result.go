@@ -268,7 +268,7 @@ func (p *Replay) warnings(stats *accesslog.Stats, rules []Rule) (all []string) {
 	if used := p.decider.facts.needs.ip || p.o.Client == "ip"; used && !stats.Addresses {
 		warn("No line has a client's address, and the policy or the report goes by it; --map ip=FIELD says where it is.")
 	}
-	if p.decider.facts.tokens != nil && p.result.Models.Calls == 0 {
+	if p.decider.facts.usage != nil && p.result.Models.Calls == 0 {
 		warn("The policy counts what language models use, and no line says that; --map input_tokens=FIELD, output_tokens=FIELD and model=FIELD say where it is.")
 	}
 	for i, r := range rules {
