@@ -26,7 +26,7 @@ type adviseRequest struct {
 	Per        string        `help:"Entry that identifies a client: ip, user or a mapped one." default:"ip" placeholder:"ENTRY"`
 	Tariff     string        `help:"Mapped entry, such as tier; each of its values gets its own limits." placeholder:"ENTRY"`
 	Route      []string      `help:"Route pattern that gets its own limits, such as 'GET /search'. May be repeated." placeholder:"PATTERN" sep:"none"`
-	Counts     string        `help:"What the limits count: requests, or input_tokens, output_tokens or tokens of calls to language models." default:"requests" enum:"requests,input_tokens,output_tokens,tokens"`
+	Counts     string        `help:"What the limits count: requests, or input_tokens, output_tokens or tokens of calls to language models." default:"requests" placeholder:"WHAT" enum:"requests,input_tokens,output_tokens,tokens"`
 	Percentile float64       `help:"Percentage of clients that the limits must not affect." default:"99.9"`
 	Headroom   float64       `help:"Factor by which limits exceed the clients' demand." default:"1.5"`
 	Anonymize  bool          `help:"Do not name clients."`
