@@ -138,7 +138,7 @@ func TestPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend, err := filepath.Abs("../bin/tools/python-client-2")
+	backend, err := filepath.Abs("../bin/tools/python-client-3")
 	if err != nil {
 		t.Fatal(err)
 	}

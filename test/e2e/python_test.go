@@ -8,7 +8,7 @@ import (
 )
 
 // pythonTools are what scripts/install-test-programs installs for the tests of client/python.
-const pythonTools = "python-client-2"
+const pythonTools = "python-client-3"
 
 // pythonPath is where programs find the package, and what its tests need.
 func pythonPath(t *testing.T) string {

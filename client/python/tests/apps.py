@@ -8,6 +8,7 @@ from typing import Any
 
 import django
 import django.http
+import litestar
 from conftest import TIMEOUT
 from django.conf import settings
 from django.core.asgi import get_asgi_application
@@ -103,6 +104,26 @@ starlette = Starlette(
     ]
 )
 
+# Litestar, around which the middleware is; as one of its own, it sees no request that no route serves
+
+
+@litestar.route("/items/{id:str}", http_method=["GET", "HEAD"], sync_to_thread=False)
+def litestar_item(id: str) -> str:
+    return f"item {id}"
+
+
+@litestar.get("/paced", sync_to_thread=False)
+def litestar_paced() -> str:
+    return "ok"
+
+
+@litestar.post("/login")
+async def litestar_login(request: litestar.Request[Any, Any, Any]) -> litestar.Response[None]:
+    return litestar.Response(None, status_code=int(request.headers["x-status"]))
+
+
+around = litestar.Litestar([litestar_item, litestar_paced, litestar_login])
+
 # Django
 
 settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF="apps", SECRET_KEY="tests", DEBUG=False)  # noqa: S106
@@ -188,6 +209,8 @@ starlette.add_middleware(Limits)
 SITES: dict[str, Callable[..., Awaitable[None]]] = {
     "fastapi": fastapi,
     "starlette": starlette,
+    "litestar": Limits(around, route=routes.litestar(around)),
+    "litestar within": litestar.Litestar([litestar_item], middleware=[Limits]),
     "django": Limits(get_asgi_application(), route=routes.django),
 }
 

@@ -100,7 +100,14 @@ def limits(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("kind", "app"),
-    [("asgi", "fastapi"), ("asgi", "starlette"), ("asgi", "django"), ("wsgi", "flask"), ("wsgi", "django")],
+    [
+        ("asgi", "fastapi"),
+        ("asgi", "starlette"),
+        ("asgi", "litestar"),
+        ("asgi", "django"),
+        ("wsgi", "flask"),
+        ("wsgi", "django"),
+    ],
 )
 def test_requests(kind: str, app: str, services: dict[str, Service], servers: dict[str, Process]) -> None:
     for name, each in services.items():
@@ -132,6 +139,11 @@ def test_single_endpoints(kind: str, header: str, servers: dict[str, Process]) -
     status, headers, text = ask(servers[kind], "POST", f"/mail/{header}", to)
     assert (status, headers["retry-after"], json.loads(text)["violated-policies"]) == (429, "3600", ["mail"])
     assert headers["content-type"].startswith("application/problem+json")
+
+
+def test_within_litestar(servers: dict[str, Process]) -> None:
+    app, address = ("X-App", "litestar within"), ("X-Forwarded-For", "203.0.113.95")
+    assert [ask(servers["asgi"], "GET", "/items/7", app, address)[0] for _ in range(3)] == [200, 200, 429]
 
 
 def test_streams_and_sockets(servers: dict[str, Process]) -> None:

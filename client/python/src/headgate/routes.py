@@ -12,7 +12,7 @@ Scope = MutableMapping[str, Any]
 
 
 def starlette(scope: Scope) -> str:
-    """The route of Starlette and FastAPI that will serve a request; of Litestar, the one that it has found."""
+    """The route of Starlette and FastAPI that will serve a request; within Litestar, the one that it has found."""
     if "path_template" in scope:
         return f"{_get(scope['method'])} {scope['path_template']}"
     found = _find(getattr(scope.get("app"), "routes", ()), scope)
@@ -42,6 +42,19 @@ def flask(app: Any) -> Callable[[dict[str, Any]], str]:
         except Exception:  # Whatever does not match: not found, another method, a redirect.
             return UNMATCHED
         return f"{_get(environ['REQUEST_METHOD'])} {rule.rule}"
+
+    return route
+
+
+def litestar(app: Any) -> Callable[[Scope], str]:
+    """Return the function for a Litestar app that the middleware is around: it asks the app which route will serve."""
+
+    def route(scope: Scope) -> str:
+        try:
+            *_, template = app.asgi_router.handle_routing(path=scope["path"], method=scope["method"])
+        except Exception:  # Not found, another method.
+            return UNMATCHED
+        return f"{_get(scope['method'])} {template}"
 
     return route
 
