@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
+	"log" //nolint:depguard // net/http logs by it
 	"os"
 	"os/signal"
 	"path/filepath"
