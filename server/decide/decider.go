@@ -107,6 +107,35 @@ func (o *Over) Spent(ctx context.Context, s *policy.Spending) {
 	}
 }
 
+// Counters gives one request access to its counters, through a Decider, which learns for what each
+// call is. It is a [headgate.Store], and has Reserve and Settle of a [headgate.Ledger].
+type Counters struct {
+	Decider Decider
+	Ask     *Ask
+}
+
+// Take implements [headgate.Store]. An OpTake is that of the Ask.
+func (c Counters) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op == headgate.OpTake {
+		c.Ask.Reserve, c.Ask.Terms = false, headgate.Terms{}
+		return c.Decider.Take(ctx, c.Ask, dst)
+	}
+	ask := Ask{Op: op, Descriptor: c.Ask.Descriptor, Cost: c.Ask.Cost, Policy: c.Ask.Policy, Checks: checks}
+	return c.Decider.Take(ctx, &ask, dst)
+}
+
+// Reserve reserves what the Ask takes.
+func (c Counters) Reserve(ctx context.Context, terms headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
+	c.Ask.Reserve, c.Ask.Terms = true, terms
+	dst, err := c.Decider.Take(ctx, c.Ask, dst)
+	return c.Ask.Reservation, dst, err
+}
+
+// Settle settles a reservation; see [Decider].
+func (c Counters) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
+	return c.Decider.Settle(ctx, r, units, dst)
+}
+
 // Event says what a Decider did with one Ask. All that it refers to is valid only while the hook
 // runs.
 type Event struct {

@@ -203,14 +203,6 @@ func (r *Request) Take(ctx context.Context, d Decider) *Outcome {
 	return o
 }
 
-// GiveBack gives back what the request has charged for the given checks.
-func (r *Request) GiveBack(ctx context.Context, d Decider, checks []headgate.Check) error {
-	ask := r.Ask
-	ask.Op, ask.Checks, ask.Terms, ask.Reserve = headgate.OpRefund, checks, headgate.Terms{}, false
-	_, err := d.Take(ctx, &ask, nil)
-	return err
-}
-
 // Check adds the faults that can be found without any rule, and applies the defaults. Decide calls
 // it.
 func (r *Request) Check() {

@@ -78,6 +78,7 @@ type Handler struct {
 	decider decide.Decider
 	options Options
 	at      string // the endpoint's name in the log
+	paths   bool   // the path matters, whatever the policy uses
 	plan    atomic.Pointer[plan]
 	terms   known
 	pool    sync.Pool // of *decide.Request
@@ -93,7 +94,7 @@ type plan struct {
 	names  byForms
 	needed map[string]bool // the entries that the policy uses
 	// readsPaths says that the path matters, for the entry "path" or "route"; needsPath that the
-	// policy uses the entry "path"; and readsMethods that the method matters.
+	// entry "path" is used; and readsMethods that the method matters.
 	readsPaths, needsPath, readsMethods bool
 }
 
@@ -138,21 +139,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the request may pass. It returns the outcome, or nil if there is none. r is the proxy's own
 // request, whose method decides whether the answer has a body.
 func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, t *terms, q *question, ask *decide.Request) *decide.Outcome {
-	plan := h.now()
-	refused, nameless := t.describe(q, plan, &ask.Ask)
-	if nameless {
-		h.nameless(ctx, t, q)
-	}
+	refused := h.describe(ctx, t, q, &ask.Ask)
 	if refused != nil {
 		h.refuse(w, r, t, refused)
 		return nil
 	}
-	if plan.needed["api_key"] {
-		if _, ok := ask.Descriptor.Get("api_key"); !ok {
-			h.unread.Look(ctx, h.options.Logger, q.header)
-		}
-	}
-	ask.Op, ask.Policy, ask.Cost, ask.Given = headgate.OpTake, plan.policy, q.cost, decide.GivenDescriptor|decide.GivenCost
+	ask.Given = decide.GivenDescriptor | decide.GivenCost
 	o := ask.Decide(ctx, h.decider)
 	switch {
 	case o.Kind != decide.Decided:
@@ -171,7 +163,7 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 		}
 	}
 	httplimit.WriteHeaders(w.Header(), h.options.Dialect, v)
-	notice.WriteWarning(w.Header(), h.options.Dialect, v, plan.policy.Set)
+	notice.WriteWarning(w.Header(), h.options.Dialect, v, ask.Policy.Set)
 	if len(o.Unenforced) > 0 {
 		w.Header()[notice.UnenforcedHeader] = []string{notice.Unenforced(o.Unenforced)}
 	}
@@ -184,6 +176,22 @@ func (h *Handler) answer(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return o
 }
 
+// describe makes the ask one about the request, or returns the problem to refuse it with.
+func (h *Handler) describe(ctx context.Context, t *terms, q *question, ask *decide.Ask) (refused *httplimit.Problem) {
+	plan := h.now()
+	refused, nameless := t.describe(q, plan, ask)
+	if nameless {
+		h.nameless(ctx, t, q)
+	}
+	if refused == nil && plan.needed["api_key"] {
+		if _, ok := ask.Descriptor.Get("api_key"); !ok {
+			h.unread.Look(ctx, h.options.Logger, q.header)
+		}
+	}
+	ask.Op, ask.Policy, ask.Cost = headgate.OpTake, plan.policy, q.cost
+	return refused
+}
+
 // now returns the plan for the policy in force, and makes it anew after a change of the policy.
 func (h *Handler) now() *plan {
 	now, old := h.decider.Policy(), h.plan.Load()
@@ -194,7 +202,7 @@ func (h *Handler) now() *plan {
 	for _, name := range now.Entries() {
 		p.needed[name] = true
 	}
-	p.needsPath = p.needed["path"]
+	p.needsPath = h.paths || p.needed["path"]
 	p.readsPaths = p.needsPath || p.needed["route"]
 	p.readsMethods = p.readsPaths || p.needed["method"]
 	p.names.logger = h.options.Logger.With(slog.String("at", h.at))
@@ -240,25 +248,13 @@ func (h *Handler) hold(ctx context.Context, t *terms, ask *decide.Request, v *he
 		// A quarter of the time is left for the answer to reach the proxy.
 		most = min(most, max(0, time.Until(until)*3/4))
 	}
-	c := admission.Charge{Store: refunds{ask, h.decider}, MaxDelay: most, Checks: ask.Checks, Verdict: *v}
+	c := admission.Charge{Store: decide.Counters{Decider: h.decider, Ask: &ask.Ask}, MaxDelay: most, Checks: ask.Checks, Verdict: *v}
 	err := c.Hold(ctx)
 	*v = c.Verdict
 	if c.Lost != nil {
 		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", c.Lost))
 	}
 	return err
-}
-
-// refunds is the store for [admission.Charge]. The request is already decided, so the store can
-// only give back what the request took.
-type refunds struct {
-	ask     *decide.Request
-	decider decide.Decider
-}
-
-// Take implements [headgate.Store] for [headgate.OpRefund].
-func (s refunds) Take(ctx context.Context, _ headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return dst, s.ask.GiveBack(ctx, s.decider, checks)
 }
 
 // undecided answers a request without a verdict. It never lets one pass: where rules fail open,

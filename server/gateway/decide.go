@@ -106,7 +106,7 @@ func (d *decision) admit(h http.Header, found policy.Outcome) (outcome, *refusal
 	ctx := id.r.Context() // the context of the permits
 	c.Checks, c.Ledger = found.Checks, nil
 	if id.g.settling.estimate(c.Checks) || id.llm.reserves() != nil && len(c.Checks) > 0 {
-		c.Ledger, c.Terms.For = (*counters)(d), id.plan.policy.Term(c.Checks)
+		c.Ledger, c.Terms.For = d.counters(), id.plan.policy.Term(c.Checks)
 	}
 	d.ask = decide.Ask{
 		Op: headgate.OpTake, Descriptor: id.facts, Cost: 1, Usage: id.llm.reserves(),
@@ -146,6 +146,11 @@ func (d *decision) admit(h http.Header, found policy.Outcome) (outcome, *refusal
 		return 0, &refusal{denied, &p}
 	}
 	return 0, undecided()
+}
+
+// counters are those of the request.
+func (d *decision) counters() decide.Counters {
+	return decide.Counters{Decider: d.id.g.decider, Ask: &d.ask}
 }
 
 // undecided is the end of a request for which there is no decision.
@@ -242,32 +247,6 @@ func (d *decision) limits(h http.Header) {
 		httplimit.WriteHeaders(h, d.id.g.options.Dialect, &d.charge.Verdict)
 		notice.WriteWarning(h, d.id.g.options.Dialect, &d.charge.Verdict, d.id.plan.policy.Set)
 	}
-}
-
-// counters gives a decision access to the counters, through the decider, which learns for what each
-// call is. It is a [headgate.Store] and an [admission.Ledger].
-type counters decision
-
-// Take implements [headgate.Store].
-func (c *counters) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	if op == headgate.OpTake {
-		c.ask.Reserve, c.ask.Terms = false, headgate.Terms{}
-		return c.id.g.decider.Take(ctx, &c.ask, dst)
-	}
-	ask := decide.Ask{Op: op, Descriptor: c.id.facts, Cost: 1, Policy: c.id.plan.policy, Checks: checks}
-	return c.id.g.decider.Take(ctx, &ask, dst)
-}
-
-// Reserve implements [admission.Ledger].
-func (c *counters) Reserve(ctx context.Context, terms headgate.Terms, _ []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	c.ask.Reserve, c.ask.Terms = true, terms
-	dst, err := c.id.g.decider.Take(ctx, &c.ask, dst)
-	return c.ask.Reservation, dst, err
-}
-
-// Settle implements [admission.Ledger].
-func (c *counters) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	return c.id.g.decider.Settle(ctx, r, units, dst)
 }
 
 // newBusy returns the bounds on requests in progress in the gateway's own options, as a policy, or

@@ -48,7 +48,7 @@ func newExchange(g *inner) *exchange {
 	x.w.informing, x.ended = x.inform, x.trailed
 	d := &x.decision
 	d.id = &x.id
-	d.charge = admission.Charge{Store: (*counters)(d), Failure: g.options.OnStoreError, MaxDelay: g.options.MaxDelay, Sleep: d.load.Sleep}
+	d.charge = admission.Charge{Store: d.counters(), Failure: g.options.OnStoreError, MaxDelay: g.options.MaxDelay, Sleep: d.load.Sleep}
 	x.costs = costs{id: &x.id, d: d, reported: make([]reported, len(g.settling.headers))}
 	f := &x.forwarding
 	f.id, f.load, f.w = &x.id, &d.load, x.w
