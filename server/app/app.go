@@ -175,6 +175,7 @@ func (a *App) openDoors(ctx context.Context) error {
 			envoy.Register,
 			a.newQuota(registry).Register,
 			forwardauth.NewService(a.seen(decider, "ext-authz"), forwardauth.Options{Dialect: dialect, Logger: a.settings.Logger}).Register,
+			a.newProcessor(a.seen(decider, "ext-proc"), dialect, registry).Register,
 			grpcapi.New(a.seen(decider, "grpc"), a.grpcOptions()).Register,
 			grpcapi.NewPermits(a.permits, grpcapi.PermitsOptions{AdminToken: a.settings.AdminToken}).Register,
 			a.newGRPCStore(store, recorder, registry),

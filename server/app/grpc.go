@@ -9,22 +9,28 @@ import (
 	"runtime/debug"
 	"time"
 
+	extprocpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/headgate/headgate/server/extproc"
 	"github.com/headgate/headgate/server/wire"
 )
 
 // The bounds of every gRPC connection, in addition to the timeouts of HTTP.
 const (
-	grpcMaxMessage = 1 << 20
+	// grpcMaxMessage is the largest message. Those with the body of a call to a language model may be
+	// as large as grpcMaxBody.
+	grpcMaxMessage, grpcMaxBody = 1 << 20, extproc.MaxBody + 1<<20
 	// grpcMaxStreams is how many calls one connection may have in flight. A proxy sends all of its
 	// checks over one or a few connections. More than this are waiting for an answer only if the
 	// store does not answer.
@@ -50,10 +56,10 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 	bound := &grpcBound{most: a.settings.readTimeout + cmp.Or(a.settings.StoreTimeout, time.Second), calls: make(map[string]bool)}
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(bound.begin),
-		grpc.ForceServerCodecV2(wire.Codec()),
+		grpc.ForceServerCodecV2(boundedCodec{wire.Codec()}),
 		grpc.UnaryInterceptor(observe.unary),
 		grpc.StreamInterceptor(observe.stream),
-		grpc.MaxRecvMsgSize(grpcMaxMessage),
+		grpc.MaxRecvMsgSize(grpcMaxBody),
 		grpc.MaxConcurrentStreams(grpcMaxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.InitialWindowSize(grpcStreamWindow),
@@ -88,6 +94,17 @@ func (a *App) newGRPC(ready func(context.Context) error, register ...func(grpc.S
 	grpc_health_v1.RegisterHealthServer(s, s.health)
 	reflection.Register(s)
 	return s
+}
+
+// boundedCodec bounds messages by their kind, because a gRPC server has one bound for all.
+type boundedCodec struct{ encoding.CodecV2 }
+
+// Unmarshal implements [encoding.CodecV2].
+func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, body := v.(*extprocpb.ProcessingRequest); !body && data.Len() > grpcMaxMessage {
+		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes, may have %d", data.Len(), grpcMaxMessage)
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // grpcServer makes a gRPC server usable as a door's server.

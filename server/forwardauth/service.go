@@ -1,10 +1,13 @@
 package forwardauth
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
@@ -86,17 +89,9 @@ func (c *checking) Reset() {
 var withBody = &http.Request{Method: http.MethodGet}
 
 func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
-	t, problems := s.terms(ctx)
-	var q question
-	if problems == nil {
-		q, problems = t.checked(&c.request)
-	}
-	if p, ok := peer.FromContext(ctx); ok {
-		q.from = p.Addr.String()
-	}
-	if problems != nil {
-		s.handler.logMisconfigured(ctx, q.from, problems)
-		return nil, status.Error(codes.InvalidArgument, strings.Join(problems, "; "))
+	t, q, err := s.handler.question(ctx, &c.request)
+	if err != nil {
+		return nil, err
 	}
 	o := s.handler.answer(ctx, &c.answer, withBody, t, &q, &c.ask)
 	if c.answer.status == httplimit.StatusClientGone {
@@ -105,19 +100,64 @@ func (s *Service) answer(ctx context.Context, c *checking) (any, error) {
 	return c.write(o), nil
 }
 
-// terms returns what the parameters in the metadata of the call say, or their mistakes.
-func (s *Service) terms(ctx context.Context) (*terms, []string) {
+// question returns the question that Envoy asks by a call over gRPC. The error is for an Envoy that is
+// not configured for it, and is logged.
+func (h *Handler) question(ctx context.Context, c *checkRequest) (t *terms, q question, err error) {
+	var problems []string
 	switch texts := metadata.ValueFromIncomingContext(ctx, Metadata); len(texts) {
 	case 0:
-		return s.handler.terms.of("")
+		t, problems = h.terms.of("")
 	case 1:
-		return s.handler.terms.of(texts[0])
+		t, problems = h.terms.of(texts[0])
 	default:
-		return nil, []string{"the metadata " + Metadata + " are there more than once"}
+		problems = []string{"the metadata " + Metadata + " are there more than once"}
 	}
+	if problems == nil {
+		q, problems = t.checked(c)
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		q.from = p.Addr.String()
+	}
+	if problems != nil {
+		h.logMisconfigured(ctx, q.from, problems)
+		err = status.Error(codes.InvalidArgument, strings.Join(problems, "; "))
+	}
+	return t, q, err
 }
 
-// The numbers of fields and values of an envoy.service.auth.v3.CheckResponse.
+// Describer reads requests for another door that Envoy asks over gRPC, by the same [Metadata]. It is
+// safe for concurrent use; make one with [NewDescriber].
+type Describer struct{ handler *Handler }
+
+// NewDescriber returns a describer for the policies of decider. at is the name of the door's service,
+// for the log.
+func NewDescriber(decider decide.Decider, at string, logger *slog.Logger) *Describer {
+	h := New(decider, Options{Logger: logger})
+	h.at, h.paths = at, true
+	return &Describer{h}
+}
+
+// Describe makes the ask one about the request with these headers, whose names are as Envoy sends
+// them, pseudo-headers among them. peer is the address that connected to Envoy, or "". maxDelay is how
+// long the request may be held. refused is the problem of a request that must not pass, or nil. The
+// error is for an Envoy that is not configured for Headgate, and is logged.
+func (d *Describer) Describe(ctx context.Context, peer string, header map[string][]string, ask *decide.Ask) (maxDelay time.Duration, refused *httplimit.Problem, err error) {
+	c := checkRequest{peer: peer, http: true, method: first(header[":method"]), path: first(header[":path"]), host: first(header[":authority"])}
+	for name, lines := range header {
+		for _, line := range lines {
+			if name[0] != ':' {
+				c.headers = append(c.headers, pair{name, line})
+			}
+		}
+	}
+	t, q, err := d.handler.question(ctx, &c)
+	if err != nil {
+		return 0, nil, err
+	}
+	return cmp.Or(t.maxDelay, DefaultMaxDelay), d.handler.describe(ctx, t, &q, ask), nil
+}
+
+// The numbers of fields and values// The numbers of fields and values of an envoy.service.auth.v3.CheckResponse.
 const (
 	fieldStatus, fieldDenied, fieldOK, fieldMetadata = 1, 2, 3, 4
 	okHeaders, deniedHeaders, deniedBody             = 6, 2, 3

@@ -91,6 +91,7 @@ func startEnvoyWith(t *testing.T, example, asks, address string, edits ...string
 	}
 	e := &envoy{base: "http://127.0.0.1:" + free[0]}
 	cmd := exec.Command(envoyProgram, "-c", configuration, "--concurrency", "1", "--disable-hot-restart", "--file-flush-interval-msec", "50", "-l", "warning")
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY=theirs", "ANTHROPIC_API_KEY=theirs")
 	cmd.Stdout, cmd.Stderr = e, e
 	servers.Bind(cmd)
 	cmd.WaitDelay = 10 * time.Second

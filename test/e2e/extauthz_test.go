@@ -145,31 +145,45 @@ func TestExtAuthzBehindABalancer(t *testing.T) {
 	}
 }
 
-// TestExtAuthzPage: what docs/ext-authz.md shows of configurations is in the examples that run above.
+// TestExtAuthzPage: what docs/ext-authz.md, and docs/language-models.md of Envoy, show of
+// configurations is in the examples that run.
 func TestExtAuthzPage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "ext-authz.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := make(map[string]bool)
-	for _, name := range []string{"ext-authz.yaml", "ext-authz-http.yaml", "authz-limits.yml"} {
-		text, err := os.ReadFile(filepath.Join(envoyExamples, name))
+	for _, tt := range []struct {
+		page, from, to string
+		blocks         int
+		examples       []string
+	}{
+		{"ext-authz.md", "", "", 3, []string{"ext-authz.yaml", "ext-authz-http.yaml", "authz-limits.yml"}},
+		{"language-models.md", "\n## In Envoy\n", "\n## ", 1, []string{"llm.yaml"}},
+	} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "docs", tt.page))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(string(text)) {
-			known[strings.TrimSpace(line)] = true
+		_, part, _ := strings.Cut(string(page), tt.from)
+		if tt.to != "" {
+			part, _, _ = strings.Cut(part, tt.to)
 		}
-	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("the page has %d blocks", len(blocks))
-	}
-	for _, block := range blocks {
-		for line := range strings.Lines(block[1]) {
-			if line := strings.TrimSpace(line); !known[line] {
-				t.Errorf("no example has the line %q", line)
+		known := make(map[string]bool)
+		for _, name := range tt.examples {
+			text, err := os.ReadFile(filepath.Join(envoyExamples, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				known[strings.TrimSpace(line)] = true
+			}
+		}
+		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(part, -1)
+		if len(blocks) < tt.blocks {
+			t.Fatalf("%s has %d blocks", tt.page, len(blocks))
+		}
+		for _, block := range blocks {
+			for line := range strings.Lines(block[1]) {
+				if line := strings.TrimSpace(line); !known[line] {
+					t.Errorf("%s: no example has the line %q", tt.page, line)
+				}
 			}
 		}
 	}

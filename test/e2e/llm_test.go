@@ -19,7 +19,7 @@ import (
 
 // llmPolicy is the policy of these tests. Calls of the model "paced" have to wait for each other.
 const llmPolicy = `
-subjects: { by: api_key, table: { mine: { user: me } } }
+subjects: { by: api_key, table: { mine: { user: me }, capped: { user: capped }, last: { user: last } } }
 deny:
   - { name: strangers, match: { user: absent } }
 models:
@@ -27,8 +27,9 @@ models:
   - { model: paced, input: 1, output: 2 }
 rules:
   - { name: calls, per: [user], limits: [100000 per 1h] }
-  - { name: tokens, per: [user, model], counts: tokens, limits: [10000 per 1h] }
+  - { name: tokens, match: { user: me }, per: [user, model], counts: tokens, limits: [10000 per 1h] }
   - { name: budget, per: [user], counts: money, algorithm: fixed_window, limits: [1000000 per calendar month] }
+  - { name: cap, per: [user], counts: money, algorithm: fixed_window, limits: [60000 per calendar year] }
   - { name: pace, match: { model: paced }, per: [user], limits: [1 per 1s] }
 `
 
@@ -53,14 +54,11 @@ routes:
 	return gate(t, append([]string{"--gateway", file, "--config", policyFile(t, llmPolicy)}, args...)...)
 }
 
-// The official clients get the same through the gateway as from the provider, and understand what it
-// refuses.
+// The official clients get the same through the gateway, and through Envoy, as from the provider, and
+// understand what is refused.
 func TestLanguageModelClients(t *testing.T) {
 	t.Parallel()
-	provider := httptest.NewServer(&llmtest.Provider{Key: "theirs"})
-	t.Cleanup(provider.Close)
-	g := llmGate(t, provider.URL)
-	ask := func(args ...string) []string {
+	ask := func(t *testing.T, args ...string) []string {
 		t.Helper()
 		cmd := command(t, "python3", append([]string{"testdata/llm/ask.py"}, args...)...)
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, "llm-clients-1"), "PYTHONDONTWRITEBYTECODE=1")
@@ -70,25 +68,43 @@ func TestLanguageModelClients(t *testing.T) {
 		}
 		return strings.Split(string(out), "\n")
 	}
-	direct, through := ask(provider.URL, "theirs", "answers"), ask(g.url, "mine", "answers", "refusals")
-	if len(direct) != 14 || len(through) < len(direct) {
-		t.Fatalf("directly\n%s\nthrough the gateway\n%s", direct, through)
+	provider := &llmtest.Provider{Key: "theirs"}
+	before := httptest.NewServer(provider)
+	t.Cleanup(before.Close)
+	direct := ask(t, before.URL, "theirs", "answers")
+	if len(direct) != 14 {
+		t.Fatalf("directly\n%s", direct)
 	}
-	for i, want := range direct[:13] {
-		if through[i] != want {
-			t.Errorf("through the gateway\n%s\ndirectly\n%s", through[i], want)
+	compare := func(t *testing.T, url string) {
+		t.Helper()
+		through := ask(t, url, "mine", "answers", "refusals")
+		if len(through) < len(direct) {
+			t.Fatalf("not all calls\n%s", through)
+		}
+		for i, want := range direct[:13] {
+			if through[i] != want {
+				t.Errorf("got\n%s\ndirectly\n%s", through[i], want)
+			}
+		}
+		refusals := strings.Join(through[13:], "\n")
+		for _, want := range []string{
+			`["large", ["RateLimitError", 429, `, `["large messages", ["RateLimitError", 429, `,
+			`["no price", ["BadRequestError", 400, `, `["no price for messages", ["BadRequestError", 400, `,
+			`["stranger", ["PermissionDeniedError", 403, `, `["paced", "answered"]`, `It never fits`,
+		} {
+			if !strings.Contains(refusals, want) {
+				t.Errorf("refusals do not have %s:\n%s", want, refusals)
+			}
 		}
 	}
-	refusals := strings.Join(through[13:], "\n")
-	for _, want := range []string{
-		`["large", ["RateLimitError", 429, `, `["large messages", ["RateLimitError", 429, `,
-		`["no price", ["BadRequestError", 400, `, `["no price for messages", ["BadRequestError", 400, `,
-		`["stranger", ["PermissionDeniedError", 403, `, `["paced", "answered"]`, `It never fits`,
-	} {
-		if !strings.Contains(refusals, want) {
-			t.Errorf("refusals do not have %s:\n%s", want, refusals)
-		}
-	}
+	t.Run("gateway", func(t *testing.T) { compare(t, llmGate(t, before.URL).url) })
+	t.Run("Envoy", func(t *testing.T) {
+		b := startModels(t, before)
+		compare(t, b.base)
+		b.charges(t, provider)
+		b.holdsCap(t, provider)
+		b.loses(t, before)
+	})
 }
 
 // A cap of money holds over three processes on one Redis, with clients that leave at any event, and a

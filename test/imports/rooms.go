@@ -112,7 +112,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/extproc", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
@@ -126,6 +126,7 @@ func Rooms() []Room {
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
 		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/extproc", []string{".", "policy", "internal/admission", "internal/llm", "internal/notice", "httplimit", "server/decide"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},

@@ -43,7 +43,7 @@ func values(label string, all ...string) map[string][]string { return map[string
 
 // doors are what the label door may be.
 func doors() []string {
-	return []string{"http", "grpc", "grpc-store", "envoy", "ext-authz", "resp", "forward-auth", "gateway"}
+	return []string{"http", "grpc", "grpc-store", "envoy", "ext-authz", "ext-proc", "resp", "forward-auth", "gateway"}
 }
 
 // Values of labels that several metrics have.
@@ -88,6 +88,10 @@ func Groups() []Group {
 		{"Shares for Envoys", "[Envoys that do not ask](../envoy-quota.md).", []Metric{
 			{"headgate_quota_streams", nil, ""},
 			{"headgate_quota_answers_total", values("kind", "share", "allow_all", "deny_all", "undivided", "failed"), ""},
+		}},
+		{"Language models behind Envoys", "[Envoys with ext_proc](../language-models.md#in-envoy).", []Metric{
+			{"headgate_ext_proc_streams", nil, ""},
+			{"headgate_ext_proc_settlements_total", values("result", "settled", "estimated", "late", "failed"), ""},
 		}},
 		{"A candidate", "Shown while a [candidate](../operations.md#trying-a-candidate) is tried.", append([]Metric{
 			{"headgate_candidate_compared_total", values("outcome", "both_admitted", "both_denied", "newly_denied", "newly_admitted", "undecidable"), ""},
