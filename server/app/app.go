@@ -312,6 +312,9 @@ func (a *App) work(ctx context.Context) (stop func()) {
 		log := &denialLog{from: a.insights.Recorder, logger: a.settings.Logger}
 		working.Go(func() { log.run(compared) })
 	}
+	if a.insights != nil && a.insights.file != nil {
+		working.Go(func() { a.insights.file.Run(compared, a.answers.Happened) })
+	}
 	if a.trial != nil {
 		working.Go(func() { a.trial.source.watch(watched, a.settings.lookEvery) })
 		working.Go(func() { a.trial.Run(compared) })

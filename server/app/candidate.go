@@ -108,11 +108,11 @@ func (a *App) candidateReport() func(keys bool) any {
 	if a.trial == nil {
 		return nil
 	}
-	return a.trial.report
+	return func(keys bool) any { return a.trial.report(keys) }
 }
 
 // report is what GET /v1/candidate answers.
-func (t *trial) report(keys bool) any {
+func (t *trial) report(keys bool) candidate.Report {
 	r := t.Report(keys)
 	r.Counters, r.Crowded = t.counters, t.crowded()
 	if f := t.source.failed.Load(); f != nil {

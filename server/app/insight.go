@@ -13,7 +13,9 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/server/candidate"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/memory"
@@ -24,6 +26,7 @@ import (
 type insights struct {
 	*insight.Recorder
 	store insight.Latency
+	file  *history.File // that the history is kept in; nil without one
 }
 
 // newInsights makes the insights, or returns nil if the settings do not want any.
@@ -31,7 +34,22 @@ func (a *App) newInsights() *insights {
 	if a.settings.NoInsight {
 		return nil
 	}
-	return &insights{Recorder: insight.New(insight.Options{Tier: a.source.tierOf})}
+	i := &insights{Recorder: insight.New(insight.Options{Tier: a.source.tierOf})}
+	if path := a.settings.History; path != "" && !strings.Contains(path, "://") {
+		i.file = history.Open(path, i.Recorder, a.settings.Logger)
+	}
+	return i
+}
+
+// history is where the past is read from, or nil.
+func (a *App) history() history.Reader {
+	switch {
+	case a.insights.file != nil:
+		return a.insights.file
+	case a.settings.History != "":
+		return history.NewPrometheus(a.settings.History, a.peers)
+	}
+	return nil
 }
 
 // tierOf returns the tier whose limits these are, or another name for them, such as that of an
@@ -100,15 +118,15 @@ func (a *App) insightAPI() *insightapi.Handler {
 		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
 			return store.Take(ctx, op, checks, nil)
 		},
-		Store: a.storeStatus, Changes: a.source.history.last, Audit: &a.audit, Gates: a.gates,
-		Uses: a.uses, Permits: a.permits, OwnPermits: a.ownsStore(),
+		Store: a.storeStatus, Changes: a.source.changes.last, Audit: &a.audit, Gates: a.gates,
+		History: a.history(), Uses: a.uses, Permits: a.permits, OwnPermits: a.ownsStore(),
 	}
 	if a.without != nil {
 		o.Outage, o.Outages = a.outage, a.without.log.last
 	}
 	a.audit.Logger = a.settings.Logger
 	if a.trial != nil {
-		o.Candidate = func() any { return a.trial.report(true) }
+		o.Candidate = func() candidate.Report { return a.trial.report(true) }
 	}
 	if len(a.settings.Peers) > 0 {
 		o.Peers = &insightapi.Peers{URLs: a.settings.Peers, Token: a.settings.AdminToken, Client: a.peers}
@@ -278,4 +296,12 @@ func (i *insights) collect(m scrape) {
 	m.gauge("headgate_insight_bytes", "Memory of what is known of keys, which is bounded.", float64(bytes))
 	m.counter("headgate_insight_left_out_total", help, left.Decisions, "what", "decisions")
 	m.counter("headgate_insight_left_out_total", help, left.Events, "what", "events")
+	for rule, c := range i.Checks() {
+		for _, of := range []part{{"allowed", c.Allowed}, {"denied", c.Denied}, {"shadow", c.Shadow}, {"uncharged", c.Uncharged}, {"failed", c.Failed}} {
+			m.counter("headgate_rule_checks_total", "Requests that a rule bound, each once, however many limits the rule has. Outcome: allowed (charged), denied, shadow (it is on trial and would have denied), uncharged (another rule denied), failed (no decision).", of.n, "rule", rule, "outcome", of.value)
+		}
+		for _, of := range []part{{"open", c.Open}, {"local", c.Local}} {
+			m.counter("headgate_rule_checks_without_store_total", "Those of them that were decided without the store. By: open (let in), local (this server's share).", of.n, "rule", rule, "by", of.value)
+		}
+	}
 }

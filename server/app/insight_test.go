@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -223,5 +224,36 @@ func TestSecretTiers(t *testing.T) {
 	r.insight(t, "rule?rule=login", &rule)
 	if tier := policy.Rules[0].Tiers[0].Tier; len(rule.Tiers) != 1 || tier != rule.Tiers[0].Tier || len(policy.Changes) != 2 || !strings.Contains(policy.Changes[0].Changed[0].After, tier+`": 8 per`) {
 		t.Errorf("the tier is not shown by one name: %+v, %+v", policy, rule.Tiers)
+	}
+}
+
+// TestHistoryFile: what a server was asked before it was started anew, it shows.
+func TestHistoryFile(t *testing.T) {
+	t.Parallel()
+	settings := Settings{History: filepath.Join(t.TempDir(), "history"), AdminToken: adminToken, Instance: "one"}
+	first := start(t, settings)
+	for range 3 {
+		first.do(t, "POST", "/v1/check", `{"checks":[{"rule":"auth.createToken","key":"anna"}]}`)
+	}
+	end := func(r *running) {
+		r.stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+		r.ended <- nil
+	}
+	end(first)
+
+	second := start(t, settings)
+	defer end(second) // It writes the file.
+	var now insightapi.Now
+	second.insight(t, "now?range=24h&until="+strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10), &now)
+	if now.Total.Allowed != 3 || len(now.Rules) != 1 || now.Rules[0].Rule != "auth.createToken" || now.Rules[0].Allowed != 3 || now.Past == nil || now.Past.Error != "" {
+		t.Errorf("now: %+v", now)
+	}
+	var marks insightapi.Marks
+	second.insight(t, "marks?range=24h&until="+strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10), &marks)
+	if starts := slices.DeleteFunc(marks.Marks, func(m insightapi.Mark) bool { return m.Kind != "start" }); len(starts) != 2 {
+		t.Errorf("the starts: %+v", starts)
 	}
 }

@@ -70,6 +70,9 @@ func TestPeerCA(t *testing.T) {
 	}{
 		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer or consumer has an https:// URL"},
 		{Settings{Consumers: []string{"billing:9090"}}, "--consumer: it is not the URL of a program's metrics"},
+		{Settings{History: "ftp://prometheus:9090"}, "--history: it is not the URL of a Prometheus"},
+		{Settings{History: "http://prometheus:9090?job-name=x"}, "--history: its query must have labels"},
+		{Settings{History: "/tmp/history", NoInsight: true}, "--history: insight, which it goes on from, is turned off"},
 		{Settings{Consumers: []string{"http://127.0.0.1:1/metrics"}, NoInsight: true}, "--consumer: insight, which shows consumers, is turned off"},
 		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("none.pem")}, "--peer-ca: open"},
 		{Settings{AdminToken: adminToken, Peers: []string{peer}, PeerCA: ours.file("ca.key")}, "no certificate in PEM form"},

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -94,6 +95,7 @@ type Settings struct {
 	Peers           []string `name:"peer" help:"URL of the HTTP API of another instance, to be included in the dashboard and in headgate top. All instances must have the same admin token. A host name with several addresses means an instance at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_PEER"`
 	Consumers       []string `name:"consumer" help:"URL of the Prometheus metrics of a Kafka or RabbitMQ consumer that uses Headgate, to be shown on the dashboard's Flow page. A host name with several addresses means a consumer at each. May be repeated." placeholder:"URL" sep:"none" env:"HEADGATE_CONSUMER"`
 	PeerCA          string   `name:"peer-ca" help:"PEM file with the certificate authorities for peers and consumers with https:// URLs. Default: the system's." placeholder:"FILE" env:"HEADGATE_PEER_CA"`
+	History         string   `name:"history" help:"Where the dashboard reads what was longer than two hours ago, or before the start. URL of a Prometheus that scrapes the instances, such as http://prometheus.internal:9090?job=headgate, whose query has labels that metrics must have; or a file of this instance alone, in which it keeps a week of requests and rules." placeholder:"URL|FILE" env:"HEADGATE_HISTORY"`
 	DashboardListen string   `help:"Address of the dashboard. People sign in with the admin token; without a token, the address must be a loopback address. Empty means no dashboard." placeholder:"HOST:PORT" env:"HEADGATE_DASHBOARD_LISTEN"`
 	DashboardHosts  []string `name:"dashboard-host" help:"Host name under which browsers may open the dashboard, in addition to localhost and IP addresses. May be repeated." placeholder:"NAME" env:"HEADGATE_DASHBOARD_HOST"`
 	OTLP            string   `name:"otlp" help:"URL of an OpenTelemetry collector to send traces to, such as http://127.0.0.1:4318/v1/traces. The environment variable OTEL_TRACES_SAMPLER selects which requests are traced." placeholder:"URL" env:"HEADGATE_OTLP"`
@@ -261,9 +263,17 @@ func (s Settings) withDefaults() (Settings, error) {
 	if len(s.Peers) > 0 && s.AdminToken == "" {
 		bad("--peer: there is no admin token, without which instances do not tell each other anything")
 	}
+	if strings.Contains(s.History, "://") {
+		if p := history.CheckAddress(s.History); p != "" {
+			bad("--history: %s", p)
+		}
+	}
+	if s.History != "" && s.NoInsight {
+		bad("--history: insight, which it goes on from, is turned off")
+	}
 	problems = append(problems, s.regionMistakes()...)
-	if s.PeerCA != "" && !slices.ContainsFunc(slices.Concat(s.Peers, s.Consumers), func(url string) bool { return strings.HasPrefix(url, "https:") }) {
-		bad("--peer-ca: no peer or consumer has an https:// URL; give one, or leave the authorities out")
+	if s.PeerCA != "" && !slices.ContainsFunc(slices.Concat(s.Peers, s.Consumers, []string{s.History}), func(url string) bool { return strings.HasPrefix(url, "https:") }) {
+		bad("--peer-ca: no peer, consumer or history has an https:// URL; give one, or leave the authorities out")
 	}
 	if p := checkTLS(&s); p != "" {
 		bad("tls: %s", p)

@@ -43,7 +43,7 @@ type source struct {
 	// before is the policy that was in force until the last change; nil if there was none.
 	before atomic.Pointer[decide.Policy]
 	reloads
-	history history
+	changes changes
 }
 
 // reloads is what can be read again from files, and what became of that.
@@ -149,7 +149,7 @@ func (s *source) put(p decide.Policy) {
 	s.before.Store(s.active.Swap(&p))
 	s.succeeded.Store(time.Now().UnixMilli())
 	if p.Version == 1 {
-		s.history.add(insightapi.Change{Version: p.Version, Hash: p.Hash, Because: "the start"})
+		s.changes.add(insightapi.Change{Version: p.Version, Hash: p.Hash, Because: "the start"})
 	}
 }
 
@@ -277,7 +277,7 @@ func (s *source) logChange(before decide.Policy, reason string) {
 	now := s.now()
 	s.counts[changed].Add(1)
 	if before.Set != nil {
-		s.history.add(difference(before.Set, now, reason))
+		s.changes.add(difference(before.Set, now, reason))
 	}
 	s.logger.Info("the policy has changed", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash), slog.Int("rules", len(now.Rules())), slog.String("before", before.Hash))
 	s.warn()
@@ -290,7 +290,7 @@ func (s *source) fail(reason string, err error) {
 		s.failed.Store(&failedReload{time.Now(), err})
 	}
 	if now := s.now(); now.Set != nil {
-		s.history.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail, Mistakes: mistakesOf(err)})
+		s.changes.add(insightapi.Change{Version: now.Version, Hash: now.Hash, Because: reason, Failed: reloadError(err).Detail, Mistakes: mistakesOf(err)})
 	}
 	s.logFailure(reason, err)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Report is what a trial has found, as GET /v1/candidate answers it. It is of one
-// server: several servers have a report each.
+// server; Merge adds those of others.
 type Report struct {
 	// Live is the policy in force.
 	Live Version `json:"live"`
@@ -150,6 +150,98 @@ func (t *Trial) Report(keys bool) Report {
 	return r
 }
 
+// Merge adds what another server has found, if it compares the same two policies, and reports whether it
+// does. Since is then that of the server that began first, and CountingSince that of the one that began
+// to count last.
+func (r *Report) Merge(with Report) bool {
+	if r.Candidate == nil || with.Candidate == nil || r.Live.Hash != with.Live.Hash || r.Candidate.Hash != with.Candidate.Hash {
+		return false
+	}
+	if with.Since.Before(r.Since) {
+		r.Since = with.Since
+	}
+	if with.CountingSince.After(r.CountingSince) {
+		r.CountingSince = with.CountingSince
+	}
+	if r.Failed == nil {
+		r.Failed = with.Failed
+	}
+	r.WhyUndecidable = cmp.Or(r.WhyUndecidable, with.WhyUndecidable)
+	r.Crowded += with.Crowded
+	to, from := r.sums(), with.sums()
+	for i := range to {
+		*to[i] += *from[i]
+	}
+	r.Rules = merged(r.Rules, with.Rules, func(s Split) Denier { return s.Denier }, func(s *Split, with Split) {
+		s.NewlyDenied, s.NewlyAdmitted, s.Undecidable = s.NewlyDenied+with.NewlyDenied, s.NewlyAdmitted+with.NewlyAdmitted, s.Undecidable+with.Undecidable
+		s.Tiers = merged(s.Tiers, with.Tiers, func(t Tier) string { return t.Tier }, func(t *Tier, with Tier) {
+			t.NewlyDenied, t.NewlyAdmitted = t.NewlyDenied+with.NewlyDenied, t.NewlyAdmitted+with.NewlyAdmitted
+		})
+	})
+	sortSplits(r.Rules)
+	r.TopNewlyDenied, r.TopNewlyAdmitted = mergeKeys(r.TopNewlyDenied, with.TopNewlyDenied), mergeKeys(r.TopNewlyAdmitted, with.TopNewlyAdmitted)
+	return true
+}
+
+// sums are the figures that are added up.
+func (r *Report) sums() []*int64 {
+	return []*int64{
+		&r.Compared, &r.BothAdmitted, &r.BothDenied, &r.NewlyDenied, &r.NewlyAdmitted, &r.Undecidable,
+		&r.NotCompared.Dropped, &r.NotCompared.Undecided, &r.NotCompared.Unanswered, &r.OtherRules,
+	}
+}
+
+// merged adds each element to the one of the same name, or appends it.
+func merged[T any, N comparable](to, with []T, name func(T) N, add func(to *T, with T)) []T {
+	for _, one := range with {
+		if i := slices.IndexFunc(to, func(t T) bool { return name(t) == name(one) }); i >= 0 {
+			add(&to[i], one)
+		} else {
+			to = append(to, one)
+		}
+	}
+	return to
+}
+
+// mergeKeys adds up two lists of keys. A key that a full list has not may have been in it as often as
+// the last one: that is added to its count, and to how much the count may be too high.
+func mergeKeys(a, b []Key) []Key {
+	absent := func(list []Key) int64 {
+		if len(list) < topKeys {
+			return 0
+		}
+		return list[len(list)-1].Count
+	}
+	inA, inB := absent(a), absent(b)
+	raise := func(list, other []Key, by int64) []Key {
+		list = slices.Clone(list)
+		for i := range list {
+			if k := &list[i]; !slices.ContainsFunc(other, func(o Key) bool { return o.Denier == k.Denier && o.Key == k.Key }) {
+				k.Count, k.Over = k.Count+by, k.Over+by
+			}
+		}
+		return list
+	}
+	all := merged(raise(a, b, inB), raise(b, a, inA), func(k Key) counter { return counter{k.Denier, k.Key} }, func(k *Key, with Key) {
+		k.Count, k.Over = k.Count+with.Count, k.Over+with.Over
+	})
+	slices.SortFunc(all, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), a.compare(b.Denier), strings.Compare(a.Key, b.Key))
+	})
+	return all[:min(len(all), topKeys)]
+}
+
+func sortSplits(list []Split) {
+	for i := range list {
+		slices.SortFunc(list[i].Tiers, func(a, b Tier) int {
+			return cmp.Or(cmp.Compare(b.NewlyDenied+b.NewlyAdmitted, a.NewlyDenied+a.NewlyAdmitted), strings.Compare(a.Tier, b.Tier))
+		})
+	}
+	slices.SortFunc(list, func(a, b Split) int {
+		return cmp.Or(cmp.Compare(b.differences(), a.differences()), a.compare(b.Denier))
+	})
+}
+
 func versionOf(p decide.Policy) Version { return Version{p.Version, p.Hash, len(p.Rules())} }
 
 // rules puts the splits together, those with the most differences first.
@@ -185,14 +277,9 @@ func (f *figures) rules() ([]Split, int64) {
 				s.Tiers = append(s.Tiers, *tier)
 			}
 		}
-		slices.SortFunc(s.Tiers, func(a, b Tier) int {
-			return cmp.Or(cmp.Compare(b.NewlyDenied+b.NewlyAdmitted, a.NewlyDenied+a.NewlyAdmitted), strings.Compare(a.Tier, b.Tier))
-		})
 		list = append(list, *s)
 	}
-	slices.SortFunc(list, func(a, b Split) int {
-		return cmp.Or(cmp.Compare(b.differences(), a.differences()), a.compare(b.Denier))
-	})
+	sortSplits(list)
 	return list, f.others
 }
 

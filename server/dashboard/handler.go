@@ -141,11 +141,11 @@ func (h *Handler) knownHost(host string) bool {
 }
 
 // serveSession signs in (POST with the token), signs out (DELETE), or answers whether the client is
-// signed in (GET).
+// signed in, and whether there is a history to choose from (GET).
 func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		answer(w, http.StatusOK, map[string]bool{"signed_in": h.signedIn(r), "token_needed": h.o.Token != ""})
+		answer(w, http.StatusOK, map[string]bool{"signed_in": h.signedIn(r), "token_needed": h.o.Token != "", "history": h.o.API.HasHistory()})
 	case http.MethodPost:
 		h.signIn(w, r)
 	case http.MethodDelete:

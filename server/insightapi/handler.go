@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/candidate"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -39,12 +41,14 @@ type Options struct {
 	// nil if there is none.
 	Store     func(of insight.Range) Store
 	Changes   func() []Change
-	Candidate func() any
+	Candidate func() candidate.Report
 	Gates     func() []Gate
 	// Outage returns what rules do while the store does not answer, or nil while it answers. Outages
 	// returns the last ones, in the order of time. Both are nil for a store that always answers.
 	Outage  func() *Outage
 	Outages func() []Mark
+	// History has what was longer ago than the Recorder keeps. Nil means that there is none.
+	History history.Reader
 	// Uses returns the keys with the most in progress in this instance, at most the given number, and
 	// how many more there are. Nil means that none is known.
 	Uses func(most int) (list []Use, more int64)
@@ -183,8 +187,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure)
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	q := &query{ctx: r.Context(), r: r, values: values, path: path, local: values.Get("instances") == "this", of: insight.Last(defaultRange), limit: defaultLimit}
 	if text := values.Get("range"); text != "" {
-		if q.of.Of, err = time.ParseDuration(text); err != nil || q.of.Of < time.Minute || q.of.Of > insight.Kept {
-			return nil, wrong(http.StatusBadRequest, "range must be a duration from 1m to 2h, such as 10m")
+		if q.of.Of, err = time.ParseDuration(text); err != nil || q.of.Of < time.Minute || q.of.Of > history.Kept {
+			return nil, wrong(http.StatusBadRequest, "range must be a duration from 1m to 168h, such as 10m")
 		}
 	}
 	if text := values.Get("until"); text != "" {
@@ -198,6 +202,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) (any, *failure)
 			return nil, wrong(http.StatusBadRequest, "limit must be a number from 1 to "+strconv.Itoa(maxLimit))
 		}
 	}
+	h.pin(q)
 	return to.serve(h, q)
 }
 
@@ -206,6 +211,7 @@ type Now struct {
 	insight.Overview
 	// Outage says what rules do while the store does not answer an instance, or is nil.
 	Outage    *Outage    `json:"outage"`
+	Past      *Past      `json:"past"`
 	Instances []Instance `json:"instances"`
 	Range     string     `json:"range"`
 }
@@ -218,6 +224,7 @@ type nowPart struct {
 
 func (h *Handler) now(q *query) (any, *failure) {
 	own := nowPart{h.o.Recorder.Overview(q.of, q.limit), h.outage()}
+	told, past := h.past(q, "", func(past insight.Past) { own.Extend(past, q.limit) })
 	parts, instances := ask[nowPart](h, q)
 	for _, p := range parts {
 		own.Merge(p.Overview, q.limit)
@@ -225,7 +232,8 @@ func (h *Handler) now(q *query) (any, *failure) {
 			own.Outage = p.Outage
 		}
 	}
-	return h.whole(q, own, func() any { return Now{own.Overview, own.Outage, instances, q.of.Of.String()} })
+	past()
+	return h.whole(q, own, func() any { return Now{own.Overview, own.Outage, told, instances, q.of.Of.String()} })
 }
 
 // outage returns what rules do while the store does not answer, or nil while it answers.
@@ -245,6 +253,7 @@ type RuleReport struct {
 	Says string `json:"says,omitempty"`
 	// Does is what the rule does while the store does not answer, or "" while it answers.
 	Does      string     `json:"does,omitempty"`
+	Past      *Past      `json:"past"`
 	Instances []Instance `json:"instances"`
 }
 
@@ -254,6 +263,12 @@ func (h *Handler) rule(q *query) (any, *failure) {
 		return nil, wrong(http.StatusBadRequest, "rule is missing; give the name of one")
 	}
 	own, known := h.o.Recorder.Rule(name, q.of)
+	told, past := h.past(q, name, func(past insight.Past) {
+		if !known {
+			own, known = h.noRule(name), true
+		}
+		own.Extend(past)
+	})
 	parts, instances := ask[insight.Rule](h, q)
 	for _, p := range parts {
 		if p.Rule == "" {
@@ -270,15 +285,23 @@ func (h *Handler) rule(q *query) (any, *failure) {
 		if shown == nil {
 			return nil, wrong(http.StatusNotFound, "no rule of this name is in force, and none was used lately")
 		}
-		own.Rule, own.Minutes, own.Limits, own.Tiers, own.Used = name, []insight.Minute{}, []insight.LimitCounts{}, []insight.TierCounts{}, []int64{}
-		for _, t := range own.Tops() {
-			t.Keys = []insight.Key{}
-		}
+		own = h.noRule(name)
 	}
+	past()
 	return h.whole(q, own, func() any {
 		nameKeys(h.o.Policy(), name, own.Tops()...)
-		return RuleReport{own, shown, spread(&own.Denied), h.outage().does(name), instances}
+		return RuleReport{own, shown, spread(&own.Denied), h.outage().does(name), told, instances}
 	})
+}
+
+// noRule is the report of a rule of which nothing was counted.
+func (h *Handler) noRule(name string) insight.Rule {
+	since := h.o.Recorder.Since()
+	r := insight.Rule{Rule: name, Since: since.UnixMilli(), Begin: since.Unix(), Minutes: []insight.Minute{}, Limits: []insight.LimitCounts{}, Tiers: []insight.TierCounts{}, Used: []int64{}}
+	for _, t := range r.Tops() {
+		t.Keys = []insight.Key{}
+	}
+	return r
 }
 
 // spread says whether one client has most of the denials or many have some.

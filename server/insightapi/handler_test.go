@@ -36,6 +36,11 @@ const token = "an admin's token" //nolint:gosec // of the test
 
 func newNode(t *testing.T, name string, peers ...string) *node {
 	t.Helper()
+	return nodeWith(t, insightapi.Options{Name: name}, peers...)
+}
+
+func nodeWith(t *testing.T, o insightapi.Options, peers ...string) *node {
+	t.Helper()
 	free, pro := headgate.MustRule("api", headgate.PerMinute(2)), headgate.MustRule("api", headgate.PerMinute(100))
 	set, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("login", headgate.Sliding(3, time.Minute), headgate.Per(100, time.Hour)), Per: []policy.Part{{Entry: "user"}}},
@@ -51,14 +56,13 @@ func newNode(t *testing.T, name string, peers ...string) *node {
 	n := &node{recorder: insight.New(insight.Options{}), audit: new(insightapi.Audit), set: set}
 	t.Cleanup(n.recorder.Close)
 	n.store = headgate.Observe(memory.New(), n.recorder.Hooks())
-	h := insightapi.New(insightapi.Options{
-		Recorder: n.recorder, Name: name, Audit: n.audit,
-		Policy: func() decide.Policy { return decide.Policy{Set: set, Version: 7, Hash: "abc"} },
-		Take: func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
-			return n.store.Take(ctx, op, checks, nil)
-		},
-		Peers: &insightapi.Peers{URLs: peers, Token: token},
-	})
+	o.Recorder, o.Audit = n.recorder, n.audit
+	o.Policy = func() decide.Policy { return decide.Policy{Set: set, Version: 7, Hash: "abc"} }
+	o.Take = func(ctx context.Context, op headgate.Op, checks []headgate.Check) ([]headgate.Decision, error) {
+		return n.store.Take(ctx, op, checks, nil)
+	}
+	o.Peers = &insightapi.Peers{URLs: peers, Token: token}
+	h := insightapi.New(o)
 	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token {
 			http.Error(w, "no", http.StatusUnauthorized)

@@ -106,7 +106,11 @@ func (h *Handler) key(q *query) (any, *failure) {
 	found, _ := answer.(Denials)
 	slices.Reverse(found.Denials)
 	out.Denials = found.Denials
-	answer, _ = h.marks(q)
+	happened := *q
+	happened.of, happened.values = insight.Last(insight.Kept), cloneValues(q.values)
+	happened.values.Set("range", happened.of.Of.String())
+	h.pin(&happened)
+	answer, _ = h.marks(&happened)
 	marks, _ := answer.(Marks)
 	out.Marks = marks.Marks
 	top, _ := h.o.Recorder.Rule(rule.Name, insight.Last(insight.Kept))

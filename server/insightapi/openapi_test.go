@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/telemetry/insight"
 )
@@ -58,7 +59,7 @@ var (
 )
 
 var parameters = map[string]string{
-	"range":     "How far to look back: 1m to 2h, such as 10m, which is the default.",
+	"range":     "How far to look back: 1m to 168h, such as 10m, which is the default. Without a history, nothing is older than two hours.",
 	"until":     "The end of the range, in seconds since 1970; now if it is left out.",
 	"limit":     "How many entries to answer at most: 1 to 500. The default is 50.",
 	"instances": "\"this\" asks this instance alone; the answer then is {\"instance\": …, \"part\": …}.",
@@ -75,6 +76,8 @@ func schema(t reflect.Type) object {
 		return object{"type": "object", "description": "A key: its id, from which its bytes can be had, and a text for people.", "properties": object{
 			"id": object{"type": "string"}, "text": object{"type": "string"}, "cut": object{"type": "boolean"},
 		}, "required": []string{"id", "text"}}
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
 	case t.Kind() == reflect.Pointer:
 		return object{"oneOf": []any{schema(t.Elem()), object{"type": "null"}}}
 	}
@@ -83,7 +86,7 @@ func schema(t reflect.Type) object {
 		return object{"type": "string"}
 	case reflect.Bool:
 		return object{"type": "boolean"}
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Uint64:
 		return object{"type": "integer"}
 	case reflect.Slice:
 		return object{"type": "array", "items": schema(t.Elem())}

@@ -1,8 +1,11 @@
 package insightapi
 
 import (
+	"slices"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/candidate"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/telemetry/insight"
 )
@@ -16,9 +19,12 @@ type PolicyReport struct {
 	All   int         `json:"all_rules"`
 	// Changes are the last changes of the policy, the newest first.
 	Changes []Change `json:"changes"`
-	// Candidate is the answer to GET /v1/candidate, or null without a candidate.
-	Candidate any        `json:"candidate"`
-	Instances []Instance `json:"instances"`
+	// Candidate has what the instances have found out about the candidate of this one, or null without a
+	// candidate. Elsewhere are the names of the instances that try another one or none, or compare it
+	// with another policy.
+	Candidate *candidate.Report `json:"candidate"`
+	Elsewhere []string          `json:"candidate_elsewhere,omitempty"`
+	Instances []Instance        `json:"instances"`
 }
 
 // ShownRule is a rule in the form for people.
@@ -120,8 +126,13 @@ type Figure struct {
 }
 
 func (h *Handler) policy(q *query) (any, *failure) {
+	var tried *candidate.Report
+	if h.o.Candidate != nil {
+		own := h.o.Candidate()
+		tried = &own
+	}
 	if q.local {
-		return part[struct{}]{h.self(), struct{}{}}, nil
+		return part[*candidate.Report]{h.self(), tried}, nil
 	}
 	p := h.o.Policy()
 	rules := p.Rules()
@@ -135,10 +146,15 @@ func (h *Handler) policy(q *query) (any, *failure) {
 	if h.o.Changes != nil {
 		out.Changes = append(out.Changes, h.o.Changes()...)
 	}
-	if h.o.Candidate != nil {
-		out.Candidate = h.o.Candidate()
+	out.Candidate = tried
+	var parts []*candidate.Report
+	parts, out.Instances = ask[*candidate.Report](h, q)
+	names := slices.DeleteFunc(slices.Clone(out.Instances[1:]), func(i Instance) bool { return !i.OK })
+	for i, other := range parts {
+		if tried != nil && (other == nil || !tried.Merge(*other)) {
+			out.Elsewhere = append(out.Elsewhere, names[i].Name)
+		}
 	}
-	_, out.Instances = ask[struct{}](h, q)
 	return out, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -42,18 +43,7 @@ func (o *Outage) does(rule string) string {
 }
 
 // Mark is something that happened, for charts to mark.
-type Mark struct {
-	// At is when it happened or began, and Until when it ended, in milliseconds since 1970. Until is zero
-	// for what has no length, or has not ended.
-	At    int64 `json:"at"`
-	Until int64 `json:"until,omitempty"`
-	// Kind is "policy" (another version is in force), "reload" (one was not taken), "outage" (of the
-	// store) or "start" (of an instance).
-	Kind string `json:"kind"`
-	Text string `json:"text"`
-	// Rules are the rules that a change of the policy has added, changed or removed.
-	Rules []string `json:"rules,omitempty"`
-}
+type Mark = history.Mark
 
 // Marks is the answer to GET marks.
 type Marks struct {
@@ -65,7 +55,8 @@ type Marks struct {
 // same is how far apart the clocks and the reloads of instances may be for one change of the policy.
 const same = time.Minute
 
-func (h *Handler) marks(q *query) (any, *failure) {
+// Happened returns what has happened to this instance since its start.
+func (h *Handler) Happened() []Mark {
 	own := []Mark{{At: h.o.Recorder.Since().UnixMilli(), Kind: "start", Text: "the instance " + h.o.Name + " was started"}}
 	if h.o.Outages != nil {
 		own = append(own, h.o.Outages()...)
@@ -77,22 +68,38 @@ func (h *Handler) marks(q *query) (any, *failure) {
 			}
 		}
 	}
-	rest := *q
-	rest.path = "marks"
-	parts, instances := ask[[]Mark](h, &rest)
-	all := own
-	for _, part := range parts {
+	return own
+}
+
+func (h *Handler) marks(q *query) (any, *failure) {
+	all := h.Happened()
+	add := func(part []Mark, within time.Duration) {
 		for _, m := range part {
 			seen := func(o Mark) bool {
-				return m.Kind == o.Kind && m.Text == o.Text && max(m.At-o.At, o.At-m.At) < same.Milliseconds()
+				return m.Kind == o.Kind && (m.Text == o.Text || within > same) && max(m.At-o.At, o.At-m.At) <= within.Milliseconds()
 			}
 			if !slices.ContainsFunc(all, seen) {
 				all = append(all, m)
 			}
 		}
 	}
+	if h.beyond(q) && (!q.local || !h.o.History.Whole()) {
+		// Without them, charts have the curves nevertheless, whose questions tell what is wrong.
+		past, _ := h.o.History.Marks(q.ctx, q.of.Until.Add(-q.of.Of), q.of.Until)
+		within := time.Duration(0) // A part has the marks of this instance once more.
+		if h.o.History.Whole() {
+			within = max(2*same, q.of.Of/100) // Then they have other texts, and times that are not exact.
+		}
+		add(past, within)
+	}
+	rest := *q
+	rest.path = "marks"
+	parts, instances := ask[[]Mark](h, &rest)
+	for _, part := range parts {
+		add(part, same)
+	}
 	slices.SortStableFunc(all, func(a, b Mark) int { return cmp.Compare(a.At, b.At) })
-	return h.whole(q, own, func() any { return Marks{all, instances} })
+	return h.whole(q, all, func() any { return Marks{all, instances} })
 }
 
 // mark returns the mark of a change. It reports false for the start, which changes nothing.

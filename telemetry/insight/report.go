@@ -61,6 +61,139 @@ type Minute struct {
 	// At is the start of the minute, in seconds since 1970.
 	At int64 `json:"at"`
 	Counts
+	// Unknown says that nothing was there to count.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Past is what was counted within a range that may reach further back than a [Recorder]. Its
+// minutes may be longer: they are as long as the time from one to the next.
+type Past struct {
+	Minutes []Minute
+	// Rules have no Spark.
+	Rules []RuleCounts
+}
+
+// sum adds up the minutes, and returns when the first that is known begins, in seconds since 1970.
+func (p *Past) sum() (all Counts, since int64) {
+	for _, m := range p.Minutes {
+		all.Add(m.Counts)
+		if since == 0 && !m.Unknown {
+			since = m.At
+		}
+	}
+	return all, since
+}
+
+// Extend replaces the minutes and sums by those of the past, and keeps at most the given number of
+// rules.
+func (o *Overview) Extend(past Past, most int) {
+	sparks := make(map[string][]int64, len(o.Rules))
+	for i := range o.Rules {
+		sparks[o.Rules[i].Rule] = o.Rules[i].Spark
+	}
+	for i := range past.Rules {
+		past.Rules[i].Spark = sparks[past.Rules[i].Rule]
+		if past.Rules[i].Spark == nil {
+			past.Rules[i].Spark = make([]int64, sparkMinutes)
+		}
+	}
+	all, since := past.sum()
+	o.Minutes, o.Rules, o.Total, o.All = past.Minutes, past.Rules, all, max(o.All, len(past.Rules))
+	if since > 0 {
+		o.Since = min(o.Since, since*1000)
+	}
+	o.sort(most)
+}
+
+// Extend replaces the minutes and the sum by those of the past.
+func (r *Rule) Extend(past Past) {
+	all, since := past.sum()
+	r.Minutes, r.Counts = past.Minutes, all
+	if since > 0 {
+		r.Since = min(r.Since, since*1000)
+	}
+}
+
+// Span has the counts of a length of time, for those who keep them longer than a [Recorder].
+type Span struct {
+	// At is its start, in seconds since 1970, and Of its length in seconds.
+	At    int64             `json:"at"`
+	Of    int64             `json:"of"`
+	All   Counts            `json:"all"`             // requests
+	Rules map[string]Counts `json:"rules,omitempty"` // checks, by rule
+}
+
+// Add adds another span's counts.
+func (s *Span) Add(o Span) {
+	s.All.Add(o.All)
+	if s.Rules == nil {
+		s.Rules = make(map[string]Counts, len(o.Rules))
+	}
+	for name, c := range o.Rules {
+		c.Add(s.Rules[name])
+		s.Rules[name] = c
+	}
+}
+
+// Bound keeps at most the given number of rules, those with the most checks, and adds up all others
+// under the name.
+func (s *Span) Bound(most int, others string) {
+	if len(s.Rules) <= most {
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(s.Rules), func(a, b string) int {
+		x, y := s.Rules[a], s.Rules[b]
+		return cmp.Or(cmp.Compare(y.checks(), x.checks()), strings.Compare(a, b))
+	})
+	for _, name := range names[most-1:] {
+		if name == others {
+			continue
+		}
+		c := s.Rules[others]
+		c.Add(s.Rules[name])
+		delete(s.Rules, name)
+		s.Rules[others] = c
+	}
+}
+
+// Spans returns the minutes that are over and still kept, from the one on that begins at the given time,
+// in seconds since 1970; with running also the one that is not over.
+func (r *Recorder) Spans(from int64, running bool) []Span {
+	r.flush()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.minute
+	if !running {
+		last--
+	}
+	var list []Span
+	for m := max((from+59)/60, minuteOf(r.since), r.minute-minutes+1); m <= last; m++ {
+		s := Span{At: m * 60, Of: 60, Rules: make(map[string]Counts)}
+		for i := range r.doors {
+			s.All.Add(r.doors[i].series[m%minutes].wide())
+		}
+		for name, f := range r.rules {
+			if c := f.series[m%minutes]; c != (counts{}) {
+				s.Rules[name] = c.wide()
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// Checks returns the checks of each rule that is followed, since the rule is.
+func (r *Recorder) Checks() map[string]Counts {
+	r.flush()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[string]Counts, len(r.rules))
+	for name, f := range r.rules {
+		c := f.past
+		c.Add(f.series[f.turned%minutes].wide())
+		all[name] = c
+	}
+	return all
 }
 
 // Overview has the counts of all rules.
@@ -69,6 +202,8 @@ type Overview struct {
 	// 1970.
 	Now   int64 `json:"now"`
 	Since int64 `json:"since"`
+	// Total are the requests of all doors within the range.
+	Total Counts `json:"total"`
 	// Minutes are the requests of all doors. The last element is the current minute, which is not over
 	// yet.
 	Minutes []Minute `json:"minutes"`
@@ -126,14 +261,15 @@ type Range struct {
 // Last returns the range of that length until now.
 func Last(of time.Duration) Range { return Range{Of: of} }
 
-// span returns the number of minutes of the range, rounded up, and its last minute. Both are within
-// what is kept in the given minute.
+// span returns the number of minutes of the range that are kept in the given minute, and the last of
+// them. The number is zero if the range ends before all that is kept.
 func (of Range) span(now int64) (n, last int64) {
 	last = now
 	if !of.Until.IsZero() {
-		last = max(now-minutes+1, min(now, minuteOf(of.Until.Add(-time.Second))))
+		last = min(now, minuteOf(of.Until.Add(-time.Second)))
 	}
-	return max(1, min(minutes, int64((of.Of+time.Minute-1)/time.Minute))), last
+	n = min(max(1, int64((of.Of+time.Minute-1)/time.Minute)), last-now+minutes)
+	return max(0, n), max(last, now-minutes)
 }
 
 // sum returns the sum of the n minutes that end with the given one.
@@ -147,9 +283,8 @@ func sum(series *[minutes]counts, last, n int64) (c Counts) {
 // sums returns the sum of the n minutes that end with the given one, and of the n minutes before
 // them, as far as they are kept.
 func (r *Recorder) sums(series *[minutes]counts, last, n int64) (in, before Counts) {
-	oldest := r.minute - minutes + 1
-	kept := max(min(last-n, last)-max(last-2*n+1, oldest)+1, 0)
-	return sum(series, last, min(n, last-oldest+1)), sum(series, last-n, kept)
+	kept := max(0, min(n, last-n-(r.minute-minutes)))
+	return sum(series, last, n), sum(series, last-n, kept)
 }
 
 // Overview reports the counts within the range, with at most the given number of rules: those to
@@ -164,7 +299,7 @@ func (r *Recorder) Overview(of Range, most int) Overview {
 		Bytes: int64(r.memory.used), Minutes: make([]Minute, 0, minutes), Doors: []DoorCounts{}, Rules: []RuleCounts{}, Lists: []ListCounts{},
 	}
 	for m := r.minute - minutes + 1; m <= r.minute; m++ {
-		at := Minute{At: m * 60}
+		at := Minute{At: m * 60, Unknown: m < minuteOf(r.since)}
 		for i := range r.doors {
 			at.Add(r.doors[i].series[m%minutes].wide())
 		}
@@ -173,6 +308,7 @@ func (r *Recorder) Overview(of Range, most int) Overview {
 	for i := range r.doors {
 		if c, _ := r.sums(&r.doors[i].series, last, n); c != (Counts{}) {
 			o.Doors = append(o.Doors, DoorCounts{r.doors[i].name, c})
+			o.Total.Add(c)
 		}
 	}
 	for _, f := range r.rules {
@@ -323,7 +459,7 @@ func (r *Recorder) Rule(name string, of Range) (Rule, bool) {
 	}
 	out.Counts, _ = r.sums(&f.series, last, n)
 	for m := r.minute - minutes + 1; m <= r.minute; m++ {
-		out.Minutes = append(out.Minutes, Minute{m * 60, f.series[m%minutes].wide()})
+		out.Minutes = append(out.Minutes, Minute{m * 60, f.series[m%minutes].wide(), m < minuteOf(r.since)})
 	}
 	all := f.steps()
 	parts, begin := between(all, last-n+1, last)
@@ -776,6 +912,7 @@ func (h *Heat) sort(most int) {
 // rules. Minutes are matched by the nodes' own clocks.
 func (o *Overview) Merge(with Overview, most int) {
 	mergeMinutes(o.Minutes, with.Minutes)
+	o.Total.Add(with.Total)
 	mergeBy(&o.Doors, with.Doors, func(d *DoorCounts) string { return d.Door }, func(d, with *DoorCounts) { d.Add(with.Counts) })
 	mergeBy(&o.Rules, with.Rules, func(r *RuleCounts) string { return r.Rule }, func(r, with *RuleCounts) {
 		r.Add(with.Counts)
@@ -891,12 +1028,14 @@ func mergeBy[T any](to *[]T, with []T, name func(*T) string, add func(to, with *
 
 // mergeMinutes adds the counts of the minutes that both lists have.
 func mergeMinutes(to, with []Minute) {
-	if len(to) == 0 {
-		return
+	places := make(map[int64]int, len(to))
+	for i := range to {
+		places[to[i].At] = i
 	}
 	for _, m := range with {
-		if i := (m.At - to[0].At) / 60; i >= 0 && i < int64(len(to)) && to[i].At == m.At {
+		if i, ok := places[m.At]; ok {
 			to[i].Add(m.Counts)
+			to[i].Unknown = to[i].Unknown && m.Unknown
 		}
 	}
 }

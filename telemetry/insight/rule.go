@@ -67,6 +67,7 @@ const (
 type ruleFigures struct {
 	name   string
 	series [minutes]counts
+	past   Counts // of the minutes that are over, since the rule is followed
 	views  [views]sketch
 	// begin is the first minute of the current step, which the sketches count.
 	begin    int64
@@ -78,7 +79,7 @@ type ruleFigures struct {
 	limits   []limitFigures
 	tiers    []tierFigures
 	borrowed int // bytes
-	all      *memory
+	memory   *memory
 	// borrow is borrowBytes as a value, made once to avoid allocations.
 	borrow budget
 }
@@ -92,18 +93,18 @@ type memory struct {
 // borrowBytes takes n bytes from the budget. It reports false, and takes nothing, if the rule or
 // all rules together would exceed their bound.
 func (f *ruleFigures) borrowBytes(n int) bool {
-	if f.borrowed+n > MaxRuleBytes || f.all.used+n > f.all.most {
-		f.all.refused++
+	if f.borrowed+n > MaxRuleBytes || f.memory.used+n > f.memory.most {
+		f.memory.refused++
 		return false
 	}
 	f.borrowed += n
-	f.all.used += n
+	f.memory.used += n
 	return true
 }
 
 func (f *ruleFigures) giveBack(n int) {
 	f.borrowed -= n
-	f.all.used -= n
+	f.memory.used -= n
 }
 
 // counts are the checks or requests of a minute by outcome; see [Counts].
@@ -201,7 +202,7 @@ const (
 
 // newRuleFigures returns the figures of a new rule, or nil if there is no memory for it.
 func newRuleFigures(name string, minute int64, all *memory) *ruleFigures {
-	f := &ruleFigures{name: name, last: minute, turned: minute, all: all}
+	f := &ruleFigures{name: name, last: minute, turned: minute, memory: all}
 	f.borrow = f.borrowBytes
 	if !f.borrow(ruleBytes + len(name)) {
 		return nil
@@ -220,6 +221,7 @@ func (f *ruleFigures) turn(minute int64) {
 		return
 	}
 	f.closeMinute(f.turned)
+	f.past.Add(f.series[f.turned%minutes].wide())
 	for m := max(f.turned+1, minute-minutes+1); m <= minute; m++ {
 		f.series[m%minutes] = counts{}
 		if old := f.cells[m%minutes]; old != nil {

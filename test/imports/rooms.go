@@ -112,7 +112,7 @@ func Rooms() []Room {
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
 			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
-			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/extproc", "server/*",
+			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/history", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/extproc", "server/*",
 		}},
 		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
@@ -122,7 +122,8 @@ func Rooms() []Room {
 		{"server/envoyxds", []string{".", "internal/errtext", "internal/sleep", "policy", "policy/nested", "server/wire"}},
 		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},
 		{"server/document", []string{".", "policy", "httplimit"}},
-		{"server/insightapi", []string{".", "algorithm", "internal/errtext", "store", "policy", "config", "server/decide", "telemetry/*"}},
+		{"server/history", []string{"telemetry/*"}},
+		{"server/insightapi", []string{".", "algorithm", "internal/errtext", "store", "policy", "config", "server/candidate", "server/decide", "server/history", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
 		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},

@@ -27,6 +27,18 @@ type Panel struct {
 // called.
 type Query struct{ Expr, Legend string }
 
+// Annotation marks on all graphs when something was the case.
+type Annotation struct{ Name, Color, Expr, Text string }
+
+// Annotations are those of every dashboard.
+func Annotations() []Annotation {
+	return []Annotation{
+		// That a policy was not there a minute ago.
+		{"Policy", "blue", "count by (version, hash) (headgate_policy_info{" + selected + "} unless on (instance, hash) headgate_policy_info{" + selected + "} offset 1m)", "policy version {{version}}, {{hash}}"},
+		{"Outage", "red", "max by (instance) (headgate_store_breaker_state{" + selected + `, state="open"}) > 0`, "the store does not answer {{instance}}"},
+	}
+}
+
 // selected are the labels that every query selects by.
 const selected = `job=~"$job", instance=~"$instance"`
 
@@ -82,27 +94,27 @@ func serviceBoard() Dashboard {
 		}},
 		{"Store", []Panel{
 			{"Time of a decision", "What the store takes, or what decides without it.", "s", "", percentiles("headgate_store_duration_seconds", "", `op="take"`, "")},
-			{"Calls", "", "reqps", "", []Query{{rate("headgate_store_duration_seconds_count", "op", ""), "{{op}}"}}},
+			{"Calls", "Calls to the store, by what they ask for. Leases and remembered denials make them fewer than requests.", "reqps", "", []Query{{rate("headgate_store_duration_seconds_count", "op", ""), "{{op}}"}}},
 			{"Errors", "Calls that ended without a decision.", "reqps", "", []Query{{rate("headgate_store_errors_total", "reason", ""), "{{reason}}"}}},
-			{"Counters in memory", "", "short", "", []Query{{sum("headgate_memory_counters", "instance"), "{{instance}}"}}},
-			{"Memory of counters", "", "bytes", "", []Query{{sum("headgate_memory_bytes", "instance"), "{{instance}}"}}},
+			{"Counters in memory", "Counters of the memory store, or of local shares while a store does not answer.", "short", "", []Query{{sum("headgate_memory_counters", "instance"), "{{instance}}"}}},
+			{"Memory of counters", "What they take. At the bound that --memory sets, keys begin to share counters.", "bytes", "", []Query{{sum("headgate_memory_bytes", "instance"), "{{instance}}"}}},
 			{"Decisions on shared counters", "More than none: memory is full, and keys share counters.", "reqps", "", []Query{
 				{rate("headgate_memory_shared_total", "instance", ""), "{{instance}}: counters"}, {rate("headgate_memory_merged_total", "instance", ""), "{{instance}}: logs"},
 			}},
 		}},
 		{"Policy", []Panel{
 			{"Policies in force", "More than one for minutes: a roll-out is stuck.", "short", "stat", []Query{{"count(count by (hash) (headgate_policy_info{" + selected + "}))", ""}}},
-			{"Files with mistakes", "", "short", "stat", []Query{{"sum(headgate_policy_last_reload_failed{" + selected + "})", "policy"}, {"sum(headgate_candidate_last_reload_failed{" + selected + "})", "candidate"}}},
+			{"Files with mistakes", "Not zero: the file on disk is not what is in force. The log of the server names each mistake.", "short", "stat", []Query{{"sum(headgate_policy_last_reload_failed{" + selected + "})", "policy"}, {"sum(headgate_candidate_last_reload_failed{" + selected + "})", "candidate"}}},
 			{"The certificate ends in", "The earliest of all.", "s", "stat", []Query{{"min(headgate_tls_certificate_expiry_timestamp_seconds{" + selected + "}) - time()", ""}}},
 			{"Candidate", "What the candidate would decide.", "reqps", "", []Query{{rate("headgate_candidate_compared_total", "outcome", ""), "{{outcome}}"}}},
-			{"Differences of the candidate", "", "reqps", "", []Query{{rate("headgate_candidate_differences_total", "kind, rule", ""), "{{kind}}: {{rule}}"}}},
-			{"Reloads", "", "short", "", []Query{{"sum by (result) (increase(headgate_policy_reloads_total{" + selected + "}[$__rate_interval]))", "{{result}}"}}},
+			{"Differences of the candidate", "By the rule that decides. Newly denied are requests that are let in today.", "reqps", "", []Query{{rate("headgate_candidate_differences_total", "kind, rule", ""), "{{kind}}: {{rule}}"}}},
+			{"Reloads", "How often files were read again, and what came of it. A failed one leaves in force what was.", "short", "", []Query{{"sum by (result) (increase(headgate_policy_reloads_total{" + selected + "}[$__rate_interval]))", "{{result}}"}}},
 		}},
 		{"Process", []Panel{
 			{"Processor", "1 is a processor in full use.", "short", "", []Query{{rate("process_cpu_seconds_total", "instance", ""), "{{instance}}"}}},
-			{"Memory", "", "bytes", "", []Query{{sum("process_resident_memory_bytes", "instance"), "{{instance}}"}, {sum("headgate_insight_bytes", "instance"), "{{instance}}: who uses what"}}},
+			{"Memory", "Of the process, and of it what the dashboard knows of keys, which is bounded.", "bytes", "", []Query{{sum("process_resident_memory_bytes", "instance"), "{{instance}}"}, {sum("headgate_insight_bytes", "instance"), "{{instance}}: who uses what"}}},
 			{"Left out of insight", "What the dashboard and top do not know.", "reqps", "", []Query{{rate("headgate_insight_left_out_total", "what", ""), "{{what}}"}}},
-			{"Connections of Redis clients", "", "short", "", []Query{{sum("headgate_resp_connections", "instance"), "{{instance}}"}}},
+			{"Connections of Redis clients", "Clients that speak the Redis protocol to Headgate.", "short", "", []Query{{sum("headgate_resp_connections", "instance"), "{{instance}}"}}},
 		}},
 	}}
 }
@@ -111,33 +123,33 @@ func redisBoard() Dashboard {
 	return Dashboard{"headgate-redis", "Headgate: Redis and Valkey", []Row{
 		{"Nodes", []Panel{
 			{"p50 of calls", "A call may carry several decisions.", "s", "", []Query{{quantile("0.5", "headgate_store_node_duration_seconds", "node", ""), "{{node}}"}}},
-			{"p99 of calls", "", "s", "", []Query{{quantile("0.99", "headgate_store_node_duration_seconds", "node", ""), "{{node}}"}}},
-			{"p99.9 of calls", "", "s", "", []Query{{quantile("0.999", "headgate_store_node_duration_seconds", "node", ""), "{{node}}"}}},
-			{"Calls", "", "reqps", "", []Query{{rate("headgate_store_node_duration_seconds_count", "node", ""), "{{node}}"}}},
-			{"Calls that fail", "", "reqps", "", []Query{{rate("headgate_store_node_errors_total", "node", ""), "{{node}}"}}},
+			{"p99 of calls", "One call in a hundred takes longer. From 50 ms on, the dashboard calls the store slow.", "s", "", []Query{{quantile("0.99", "headgate_store_node_duration_seconds", "node", ""), "{{node}}"}}},
+			{"p99.9 of calls", "One call in a thousand takes longer. Compare with --store-timeout, at which calls are given up.", "s", "", []Query{{quantile("0.999", "headgate_store_node_duration_seconds", "node", ""), "{{node}}"}}},
+			{"Calls", "To each server of the store.", "reqps", "", []Query{{rate("headgate_store_node_duration_seconds_count", "node", ""), "{{node}}"}}},
+			{"Calls that fail", "Without an answer in time, or with an error. The breaker opens if most fail.", "reqps", "", []Query{{rate("headgate_store_node_errors_total", "node", ""), "{{node}}"}}},
 		}},
 		{"Breaker", []Panel{
 			{"State", "How many servers' breakers are in this state.", "short", "", []Query{{sum("headgate_store_breaker_state", "state"), "{{state}}"}}},
 			{"Decided without the store", "error: 503. open: let in. local: by this server's share.", "reqps", "", []Query{{rate("headgate_requests_without_store_total", "by", ""), "{{by}}"}}},
-			{"Openings and failures", "", "reqps", "", []Query{{rate("headgate_store_breaker_opened_total", "instance", ""), "{{instance}}: opened"}, {rate("headgate_store_failures_total", "instance", ""), "{{instance}}: failures"}}},
-			{"Probes", "", "reqps", "", []Query{{rate("headgate_store_probes_total", "result", ""), "{{result}}"}}},
-			{"Servers that share the store", "", "short", "stat", []Query{{"min(headgate_instances{" + selected + "})", ""}}},
+			{"Openings and failures", "How often the breaker has opened, and calls that failed although the store was asked.", "reqps", "", []Query{{rate("headgate_store_breaker_opened_total", "instance", ""), "{{instance}}: opened"}, {rate("headgate_store_failures_total", "instance", ""), "{{instance}}: failures"}}},
+			{"Probes", "Questions to a store that does not answer, whether it is back.", "reqps", "", []Query{{rate("headgate_store_probes_total", "result", ""), "{{result}}"}}},
+			{"Servers that share the store", "By which local shares are divided. Fewer than there are servers: somebody cannot see the others.", "short", "stat", []Query{{"min(headgate_instances{" + selected + "})", ""}}},
 			{"Learning", "1: the store has lost its data.", "short", "stat", []Query{{"max(headgate_store_learning{" + selected + "})", ""}}},
 			{"Debts", "Keys of which local admissions are still to be charged.", "short", "", []Query{{sum("headgate_store_debts", "instance"), "{{instance}}"}}},
-			{"Charged afterwards, and dropped", "", "short", "", []Query{{rate("headgate_store_handed_back_units_total", "job", ""), "units charged"}, {rate("headgate_store_debts_dropped_total", "job", ""), "dropped"}}},
+			{"Charged afterwards, and dropped", "Units that were admitted locally and charged when the store was back, and keys of which they never will be.", "short", "", []Query{{rate("headgate_store_handed_back_units_total", "job", ""), "units charged"}, {rate("headgate_store_debts_dropped_total", "job", ""), "dropped"}}},
 		}},
 		{"Fewer calls", []Panel{
 			{"Leases", "Checks that were admitted with units taken in advance, and how often such units were taken.", "reqps", "", []Query{{rate("headgate_lease_served_total", "job", ""), "served"}, {rate("headgate_leases_total", "job", ""), "leases"}}},
-			{"Units of leases", "", "short", "", []Query{{rate("headgate_lease_units_total", "what", ""), "{{what}}"}, {sum("headgate_lease_held_units", "job"), "held now"}}},
-			{"Keys", "", "short", "", []Query{{sum("headgate_lease_keys", "job"), "leased"}, {sum("headgate_async_keys", "job"), "asynchronous"}, {sum("headgate_deny_cache_keys", "job"), "remembered denials"}}},
-			{"Asynchronous checks", "", "reqps", "", []Query{{rate("headgate_async_checks_total", "by", ""), "{{by}}"}}},
-			{"Asynchronous reports", "", "reqps", "", []Query{{rate("headgate_async_reports_total", "result", ""), "{{result}}"}, {sum("headgate_async_unreported_units", "job"), "unreported units"}}},
-			{"Regions: calls to the home", "", "reqps", "", []Query{{rate("headgate_region_home_calls_total", "instance", ""), "{{instance}}"}, {rate("headgate_region_home_failures_total", "instance", ""), "{{instance}}: failed"}}},
-			{"Regions: keys", "", "short", "", []Query{{sum("headgate_region_keys", "job"), "asked for"}, {sum("headgate_region_lent_keys", "job"), "with more than the region's own part"}, {rate("headgate_region_untracked_total", "job", ""), "untracked checks a second"}}},
-			{"Regions: without a lease", "", "reqps", "", []Query{{rate("headgate_region_floor_total", "instance", ""), "{{instance}}: own part"}, {rate("headgate_region_late_total", "instance", ""), "{{instance}}: too late"}}},
-			{"Regions: cut off", "", "short", "stat", []Query{{"sum(headgate_region_cut_off{" + selected + "})", ""}}},
-			{"Deny cache: messages", "", "reqps", "", []Query{{rate("headgate_deny_cache_messages_total", "result", ""), "{{result}}"}, {rate("headgate_deny_cache_keys_told_total", "result", ""), "told: {{result}}"}}},
-			{"Deny cache: servers that listen", "", "short", "stat", []Query{{"sum(headgate_deny_cache_listening{" + selected + "})", ""}}},
+			{"Units of leases", "Units taken in advance, and what became of them. Lost ones were neither used nor given back.", "short", "", []Query{{rate("headgate_lease_units_total", "what", ""), "{{what}}"}, {sum("headgate_lease_held_units", "job"), "held now"}}},
+			{"Keys", "In the memory of the servers, by what is known of them.", "short", "", []Query{{sum("headgate_lease_keys", "job"), "leased"}, {sum("headgate_async_keys", "job"), "asynchronous"}, {sum("headgate_deny_cache_keys", "job"), "remembered denials"}}},
+			{"Asynchronous checks", "Decisions of rules with consistency async, by who made them.", "reqps", "", []Query{{rate("headgate_async_checks_total", "by", ""), "{{by}}"}}},
+			{"Asynchronous reports", "What they tell the store afterwards, and units that it does not know of yet.", "reqps", "", []Query{{rate("headgate_async_reports_total", "result", ""), "{{result}}"}, {sum("headgate_async_unreported_units", "job"), "unreported units"}}},
+			{"Regions: calls to the home", "Exchanges with the store in which regions share limits, and those that failed.", "reqps", "", []Query{{rate("headgate_region_home_calls_total", "instance", ""), "{{instance}}"}, {rate("headgate_region_home_failures_total", "instance", ""), "{{instance}}: failed"}}},
+			{"Regions: keys", "Keys that regions want more units of, those that have got some, and checks that there was no memory for.", "short", "", []Query{{sum("headgate_region_keys", "job"), "asked for"}, {sum("headgate_region_lent_keys", "job"), "with more than the region's own part"}, {rate("headgate_region_untracked_total", "job", ""), "untracked checks a second"}}},
+			{"Regions: without a lease", "Checks decided by the region's own part alone, and by a lease that came too late.", "reqps", "", []Query{{rate("headgate_region_floor_total", "instance", ""), "{{instance}}: own part"}, {rate("headgate_region_late_total", "instance", ""), "{{instance}}: too late"}}},
+			{"Regions: cut off", "Servers that do not reach the regions' home, and enforce their own part only.", "short", "stat", []Query{{"sum(headgate_region_cut_off{" + selected + "})", ""}}},
+			{"Deny cache: messages", "Denials that servers tell each other, and what came of the messages.", "reqps", "", []Query{{rate("headgate_deny_cache_messages_total", "result", ""), "{{result}}"}, {rate("headgate_deny_cache_keys_told_total", "result", ""), "told: {{result}}"}}},
+			{"Deny cache: servers that listen", "Servers that hear of the denials of others. Fewer than there are: repeated denials ask the store.", "short", "stat", []Query{{"sum(headgate_deny_cache_listening{" + selected + "})", ""}}},
 		}},
 	}}
 }
@@ -147,9 +159,9 @@ func gatewayBoard() Dashboard {
 		{"Clients", []Panel{
 			{"Requests", "By what became of them.", "reqps", "", []Query{{rate("headgate_gateway_requests_total", "outcome", ""), "{{outcome}}"}}},
 			{"Statuses", "That clients got.", "reqps", "", []Query{{rate("headgate_gateway_requests_total", "status", ""), "{{status}}"}}},
-			{"In progress", "", "short", "", []Query{{sum("headgate_gateway_requests_in_flight", "instance"), "{{instance}}"}}},
-			{"Connections", "", "short", "", []Query{{sum("headgate_gateway_connections", "instance"), "{{instance}}"}, {sum("headgate_gateway_upgraded_connections", "instance"), "{{instance}}: upgraded"}}},
-			{"Connections refused", "", "reqps", "", []Query{{rate("headgate_gateway_connections_refused_total", "instance", ""), "{{instance}}"}}},
+			{"In progress", "Requests that the gateway has begun and not ended.", "short", "", []Query{{sum("headgate_gateway_requests_in_flight", "instance"), "{{instance}}"}}},
+			{"Connections", "Of clients, and those of them that became WebSockets or the like.", "short", "", []Query{{sum("headgate_gateway_connections", "instance"), "{{instance}}"}, {sum("headgate_gateway_upgraded_connections", "instance"), "{{instance}}: upgraded"}}},
+			{"Connections refused", "Beyond the bound of the gateway file: they were closed at once.", "reqps", "", []Query{{rate("headgate_gateway_connections_refused_total", "instance", ""), "{{instance}}"}}},
 			{"Settlements", "Reservations of requests that have ended.", "reqps", "", []Query{{rate("headgate_gateway_settlements_total", "result", ""), "{{result}}"}}},
 		}},
 		{"Language models", []Panel{
@@ -160,11 +172,11 @@ func gatewayBoard() Dashboard {
 		}},
 		{"Upstreams", []Panel{
 			{"Answers", "By their status, or that of the one in their place.", "reqps", "", []Query{{rate("headgate_gateway_answers_total", "status", ""), "{{status}}"}}},
-			{"Targets in use", "", "short", "", []Query{{sum("headgate_gateway_target_up", "upstream"), "{{upstream}}"}}},
-			{"Requests", "", "reqps", "", []Query{{rate("headgate_gateway_target_requests_total", "upstream, target", ""), "{{upstream}} {{target}}"}}},
-			{"Not answered", "", "reqps", "", []Query{{rate("headgate_gateway_target_failures_total", "upstream, target", ""), "{{upstream}} {{target}}"}}},
-			{"With the target", "", "short", "", []Query{{sum("headgate_gateway_target_requests_in_flight", "upstream, target"), "{{upstream}} {{target}}"}}},
-			{"Gateway files with mistakes", "", "short", "stat", []Query{{"sum(headgate_gateway_last_reload_failed{" + selected + "})", ""}}},
+			{"Targets in use", "Targets that get requests. A target that fails too often gets none for a while.", "short", "", []Query{{sum("headgate_gateway_target_up", "upstream"), "{{upstream}}"}}},
+			{"Requests", "Sent to each target, with those that were tried again.", "reqps", "", []Query{{rate("headgate_gateway_target_requests_total", "upstream, target", ""), "{{upstream}} {{target}}"}}},
+			{"Not answered", "Refused, reset or too late. The gateway tries another target where it may.", "reqps", "", []Query{{rate("headgate_gateway_target_failures_total", "upstream, target", ""), "{{upstream}} {{target}}"}}},
+			{"With the target", "In progress at each target.", "short", "", []Query{{sum("headgate_gateway_target_requests_in_flight", "upstream, target"), "{{upstream}} {{target}}"}}},
+			{"Gateway files with mistakes", "Not zero: the gateway file on disk is not what is in force. The log names each mistake.", "short", "stat", []Query{{"sum(headgate_gateway_last_reload_failed{" + selected + "})", ""}}},
 		}},
 	}}
 }
@@ -172,51 +184,51 @@ func gatewayBoard() Dashboard {
 func flowBoard() Dashboard {
 	return Dashboard{"headgate-flow", "Headgate: flow control", []Row{
 		{"Gates", []Panel{
-			{"In progress, and the limit", "", "short", "", []Query{{sum("headgate_gate_in_progress", "gate"), "{{gate}}"}, {sum("headgate_gate_limit", "gate"), "{{gate}}: limit"}}},
-			{"Waiting", "", "short", "", []Query{{sum("headgate_gate_waiting", "gate"), "{{gate}}"}}},
-			{"Admitted", "", "reqps", "", []Query{{rate("headgate_gate_admitted_total", "gate, class", ""), "{{gate}}: {{class}}"}}},
-			{"Shed", "", "reqps", "", []Query{{rate("headgate_gate_shed_total", "gate, class, reason", ""), "{{gate}}: {{class}}, {{reason}}"}}},
-			{"Ended", "", "reqps", "", []Query{{rate("headgate_gate_done_total", "gate, outcome", ""), "{{gate}}: {{outcome}}"}}},
+			{"In progress, and the limit", "Units in progress, and how many a gate lets in at present.", "short", "", []Query{{sum("headgate_gate_in_progress", "gate"), "{{gate}}"}, {sum("headgate_gate_limit", "gate"), "{{gate}}: limit"}}},
+			{"Waiting", "Requests that wait for units of a gate.", "short", "", []Query{{sum("headgate_gate_waiting", "gate"), "{{gate}}"}}},
+			{"Admitted", "Let in, by the class of the request.", "reqps", "", []Query{{rate("headgate_gate_admitted_total", "gate, class", ""), "{{gate}}: {{class}}"}}},
+			{"Shed", "Refused, by class and reason. Critical ones among them: the gate is much too small, or what is behind it too slow.", "reqps", "", []Query{{rate("headgate_gate_shed_total", "gate, class, reason", ""), "{{gate}}: {{class}}, {{reason}}"}}},
+			{"Ended", "Work that was let in, by how it ended. An adaptive limit learns from successes only.", "reqps", "", []Query{{rate("headgate_gate_done_total", "gate, outcome", ""), "{{gate}}: {{outcome}}"}}},
 			{"Time of work that does not wait", "As adaptive gates estimate it.", "s", "", []Query{{"max by (gate) (headgate_gate_base_seconds{" + selected + "})", "{{gate}}"}}},
 			{"Pressure", "How short the process is of processor time or memory.", "percentunit", "", []Query{{"max by (gate) (headgate_gate_pressure{" + selected + "})", "{{gate}}"}}},
 		}},
 		{"Rules that bound what is in progress", []Panel{
-			{"Permits", "", "short", "", []Query{{sum("headgate_in_progress_permits", "rule"), "{{rule}}"}}},
-			{"Keys in use, and the limit of each", "", "short", "", []Query{{sum("headgate_in_progress_keys", "rule"), "{{rule}}"}, {"max by (rule) (headgate_in_progress_limit{" + selected + "})", "{{rule}}: limit"}}},
-			{"Waiting", "", "short", "", []Query{{sum("headgate_in_progress_waiting", "rule"), "{{rule}}"}}},
-			{"Refused", "", "reqps", "", []Query{{rate("headgate_in_progress_refused_total", "rule, reason", `shadow="false"`), "{{rule}}: {{reason}}"}}},
-			{"Waits", "", "s", "", []Query{{quantile("0.99", "headgate_in_progress_wait_seconds", "rule", ""), "{{rule}}: p99"}}},
+			{"Permits", "Held under each rule.", "short", "", []Query{{sum("headgate_in_progress_permits", "rule"), "{{rule}}"}}},
+			{"Keys in use, and the limit of each", "Keys that hold something, and how much one key may hold.", "short", "", []Query{{sum("headgate_in_progress_keys", "rule"), "{{rule}}"}, {"max by (rule) (headgate_in_progress_limit{" + selected + "})", "{{rule}}: limit"}}},
+			{"Waiting", "Requests in line for a permit.", "short", "", []Query{{sum("headgate_in_progress_waiting", "rule"), "{{rule}}"}}},
+			{"Refused", "Without a permit, by reason. Rules on trial are left out.", "reqps", "", []Query{{rate("headgate_in_progress_refused_total", "rule, reason", `shadow="false"`), "{{rule}}: {{reason}}"}}},
+			{"Waits", "One request in a hundred waited longer for its permit.", "s", "", []Query{{quantile("0.99", "headgate_in_progress_wait_seconds", "rule", ""), "{{rule}}: p99"}}},
 			{"Permits of other programs", "Calls to acquire, renew and so on, by what became of them.", "reqps", "", []Query{{rate("headgate_permit_calls_total", "call, outcome", ""), "{{call}}: {{outcome}}"}}},
-			{"Shared permits lost", "", "reqps", "", []Query{{rate("headgate_in_progress_lost_total", "rule", ""), "{{rule}}"}}},
+			{"Shared permits lost", "The holder had not renewed them in time, or the store lost them. Others may hold them now.", "reqps", "", []Query{{rate("headgate_in_progress_lost_total", "rule", ""), "{{rule}}"}}},
 		}},
 		{"Kafka", []Panel{
 			{"Lag", "Records from the first that is not done to the end.", "short", "", []Query{{sum("headgate_kafka_lag", "topic"), "{{topic}}"}}},
-			{"Oldest record in work", "", "s", "", []Query{{"max by (topic) (headgate_kafka_oldest_seconds{" + selected + "})", "{{topic}}"}}},
-			{"Being handled", "", "short", "", []Query{{sum("headgate_kafka_running", "instance"), "{{instance}}"}}},
-			{"Handled", "", "reqps", "", []Query{{rate("headgate_kafka_attempts_total", "outcome", ""), "{{outcome}}"}}},
-			{"Tried again, and given up", "", "reqps", "", []Query{{rate("headgate_kafka_retries_total", "where", ""), "again: {{where}}"}, {rate("headgate_kafka_given_up_total", "how", ""), "{{how}}"}}},
-			{"Partitions paused or behind", "", "short", "", []Query{{sum("headgate_kafka_paused", "topic"), "{{topic}}: paused"}, {sum("headgate_kafka_behind", "topic"), "{{topic}}: behind"}}},
-			{"Held back by a gate", "", "reqps", "", []Query{{rate("headgate_kafka_refused_total", "instance", ""), "{{instance}}"}}},
-			{"Memory of records", "", "bytes", "", []Query{{sum("headgate_kafka_held_bytes", "instance"), "{{instance}}: held"}, {sum("headgate_kafka_fetched_bytes", "instance"), "{{instance}}: fetched ahead"}}},
+			{"Oldest record in work", "Long: a handler hangs, or a record is tried again and again.", "s", "", []Query{{"max by (topic) (headgate_kafka_oldest_seconds{" + selected + "})", "{{topic}}"}}},
+			{"Being handled", "Records in the hands of handlers.", "short", "", []Query{{sum("headgate_kafka_running", "instance"), "{{instance}}"}}},
+			{"Handled", "Attempts, by how they ended.", "reqps", "", []Query{{rate("headgate_kafka_attempts_total", "outcome", ""), "{{outcome}}"}}},
+			{"Tried again, and given up", "Attempts that are repeated, and records that were given up and where they went.", "reqps", "", []Query{{rate("headgate_kafka_retries_total", "where", ""), "again: {{where}}"}, {rate("headgate_kafka_given_up_total", "how", ""), "{{how}}"}}},
+			{"Partitions paused or behind", "Paused: this program takes no more for now. Behind: the lag grows.", "short", "", []Query{{sum("headgate_kafka_paused", "topic"), "{{topic}}: paused"}, {sum("headgate_kafka_behind", "topic"), "{{topic}}: behind"}}},
+			{"Held back by a gate", "Records that a gate did not let in yet. They stay, and are tried again.", "reqps", "", []Query{{rate("headgate_kafka_refused_total", "instance", ""), "{{instance}}"}}},
+			{"Memory of records", "Records that wait or are being handled, and those that the client has fetched ahead.", "bytes", "", []Query{{sum("headgate_kafka_held_bytes", "instance"), "{{instance}}: held"}, {sum("headgate_kafka_fetched_bytes", "instance"), "{{instance}}: fetched ahead"}}},
 		}},
 		{"RabbitMQ: consumers", []Panel{
 			{"Waiting in the queue", "As of the consumer's last look.", "short", "", []Query{{"max by (job) (headgate_rabbitmq_ready_messages{" + selected + "})", "{{job}}"}}},
 			{"Age at delivery", "Of the message that was delivered last, while others wait.", "s", "", []Query{{"max by (job) (headgate_rabbitmq_head_seconds{" + selected + "})", "{{job}}"}}},
-			{"Oldest message in work", "", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_oldest_seconds{" + selected + "})", "{{instance}}"}}},
-			{"Prefetch, and what is held", "", "short", "", []Query{{sum("headgate_rabbitmq_prefetch", "instance"), "{{instance}}: prefetch"}, {sum("headgate_rabbitmq_held_messages", "instance"), "{{instance}}: held"}, {sum("headgate_rabbitmq_running", "instance"), "{{instance}}: being handled"}}},
-			{"Handled", "", "reqps", "", []Query{{rate("headgate_rabbitmq_attempts_total", "outcome", ""), "{{outcome}}"}}},
-			{"Tried again, and given up", "", "reqps", "", []Query{{rate("headgate_rabbitmq_retries_total", "where", ""), "again: {{where}}"}, {rate("headgate_rabbitmq_given_up_total", "how", ""), "{{how}}"}}},
+			{"Oldest message in work", "Long: a handler hangs, or a message is tried again and again.", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_oldest_seconds{" + selected + "})", "{{instance}}"}}},
+			{"Prefetch, and what is held", "How many messages the broker hands out in advance, how many are here, and how many are being handled.", "short", "", []Query{{sum("headgate_rabbitmq_prefetch", "instance"), "{{instance}}: prefetch"}, {sum("headgate_rabbitmq_held_messages", "instance"), "{{instance}}: held"}, {sum("headgate_rabbitmq_running", "instance"), "{{instance}}: being handled"}}},
+			{"Handled", "Attempts, by how they ended.", "reqps", "", []Query{{rate("headgate_rabbitmq_attempts_total", "outcome", ""), "{{outcome}}"}}},
+			{"Tried again, and given up", "Attempts that are repeated, and messages that were given up and where they went.", "reqps", "", []Query{{rate("headgate_rabbitmq_retries_total", "where", ""), "again: {{where}}"}, {rate("headgate_rabbitmq_given_up_total", "how", ""), "{{how}}"}}},
 			{"Come again", "Given back before they were handled, not ended in time, or lost with a connection.", "reqps", "", []Query{{rate("headgate_rabbitmq_returned_total", "why", ""), "{{why}}"}}},
-			{"Held back by a gate", "", "reqps", "", []Query{{rate("headgate_rabbitmq_refused_total", "instance", ""), "{{instance}}"}}},
-			{"Memory of messages", "", "bytes", "", []Query{{sum("headgate_rabbitmq_held_bytes", "instance"), "{{instance}}"}}},
+			{"Held back by a gate", "Messages that a gate did not let in yet. They stay, and are tried again.", "reqps", "", []Query{{rate("headgate_rabbitmq_refused_total", "instance", ""), "{{instance}}"}}},
+			{"Memory of messages", "Messages that wait or are being handled.", "bytes", "", []Query{{sum("headgate_rabbitmq_held_bytes", "instance"), "{{instance}}"}}},
 			{"Connections", "1 while there is one; and how often one was made.", "short", "", []Query{{sum("headgate_rabbitmq_connected", "instance"), "{{instance}}"}, {"sum by (instance) (increase(headgate_rabbitmq_connects_total{" + selected + "}[$__rate_interval]))", "{{instance}}: made"}}},
-			{"Round trip to the broker", "", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_round_trip_seconds{" + selected + "})", "{{instance}}"}}},
+			{"Round trip to the broker", "How long the broker takes to answer. The prefetch follows from it.", "s", "", []Query{{"max by (instance) (headgate_rabbitmq_round_trip_seconds{" + selected + "})", "{{instance}}"}}},
 		}},
 		{"RabbitMQ: publishers", []Panel{
 			{"Published", "By how that ended.", "reqps", "", []Query{{rate("headgate_rabbitmq_published_total", "outcome", ""), "{{outcome}}"}}},
-			{"Not confirmed yet", "", "short", "", []Query{{sum("headgate_rabbitmq_publisher_outstanding", "instance"), "{{instance}}"}}},
+			{"Not confirmed yet", "Published, and neither confirmed nor refused by the broker.", "short", "", []Query{{sum("headgate_rabbitmq_publisher_outstanding", "instance"), "{{instance}}"}}},
 			{"Blocked by the broker", "1 while it takes no messages.", "short", "", []Query{{sum("headgate_rabbitmq_publisher_blocked", "instance"), "{{instance}}"}}},
-			{"Connections", "", "short", "", []Query{{sum("headgate_rabbitmq_publisher_connected", "instance"), "{{instance}}"}}},
+			{"Connections", "1 while there is one.", "short", "", []Query{{sum("headgate_rabbitmq_publisher_connected", "instance"), "{{instance}}"}}},
 			{"Sent again", "After a connection broke.", "reqps", "", []Query{{rate("headgate_rabbitmq_publisher_resent_total", "instance", ""), "{{instance}}"}}},
 		}},
 	}}

@@ -124,9 +124,10 @@ func TestQueries(t *testing.T) {
 		"--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--grpc-store")
 	alone := found[0]
 	askEnvoy(t, found[1])
+	prometheusAt := fmt.Sprintf("127.0.0.1:%d", servers.Port(t))
 	service := run(t, binary, `"msg":"serving","address":"([^"]+)"`, "serve", "--config", put("service.yaml", servicePolicy), "--store", redis.URL(),
 		"--region", "eu", "--regions", "eu,us", "--region-home", redis.URL(),
-		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0",
+		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0", "--history", "http://"+prometheusAt+"?job=service",
 		"--tls-cert", certificates.ServerCert, "--tls-key", certificates.ServerKey)[0]
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
@@ -180,13 +181,17 @@ func TestQueries(t *testing.T) {
 		return
 	}
 
-	p := startPrometheus(t, put, map[string]string{"service": service, "gateway": api, "program": program.URL}, certificates.CA)
+	p := startPrometheus(t, prometheusAt, put, map[string]string{"service": service, "gateway": api, "program": program.URL}, certificates.CA)
 	queries := make(map[string]string) // what each is for
+	chosen := strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "30s")
+	for _, a := range Annotations() {
+		queries[chosen.Replace(strings.TrimSuffix(a.Expr, " > 0"))] = "the annotation " + a.Name
+	}
 	for _, d := range Dashboards() {
 		for _, row := range d.Rows {
 			for _, panel := range row.Panels {
 				for _, q := range panel.Queries {
-					queries[strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "30s").Replace(q.Expr)] = d.UID + ": " + panel.Title
+					queries[chosen.Replace(q.Expr)] = d.UID + ": " + panel.Title
 				}
 			}
 		}
@@ -206,6 +211,50 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	p.await(t, queries)
+	remembers(t, client, service)
+}
+
+// remembers waits until a server that reads its history in Prometheus knows what it was asked.
+func remembers(t *testing.T, client *http.Client, server string) {
+	t.Helper()
+	var answer struct {
+		Past            struct{ Error, Source string }
+		Total           struct{ Allowed, Denied, Listed int64 }
+		Allowed, Denied int64
+		Rules           []struct {
+			Rule            string
+			Allowed, Denied int64
+		}
+	}
+	get := func(path string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/v1/insight/%s&range=24h&until=%d", server, path, time.Now().Add(time.Minute).Unix()), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK || answer.Past.Error != "" || answer.Past.Source == "" {
+			t.Fatalf("status %d, %v: %+v", response.StatusCode, err, answer)
+		}
+	}
+	for end := time.Now().Add(within); ; time.Sleep(500 * time.Millisecond) {
+		get("now?limit=9")
+		get("rule?rule=login")
+		login := slices.IndexFunc(answer.Rules, func(r struct {
+			Rule            string
+			Allowed, Denied int64
+		}) bool { return r.Rule == "login" && r.Denied > 0 && r.Allowed > 0 })
+		if answer.Total.Allowed > 0 && answer.Total.Denied > 0 && answer.Total.Listed > 0 && answer.Allowed > 0 && answer.Denied > 0 && login >= 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it knows %+v", answer)
+		}
+	}
 }
 
 // askEnvoy asks as Envoy does.
@@ -360,8 +409,8 @@ func keys(t *testing.T) string {
 // monitor is a Prometheus.
 type monitor struct{ base string }
 
-// startPrometheus starts one that scrapes the addresses, by the names of their jobs.
-func startPrometheus(t *testing.T, put func(name, content string) string, jobs map[string]string, ca string) *monitor {
+// startPrometheus starts one at the address, which scrapes the addresses, by the names of their jobs.
+func startPrometheus(t *testing.T, address string, put func(name, content string) string, jobs map[string]string, ca string) *monitor {
 	t.Helper()
 	rules, err := filepath.Abs(filepath.Join(deployed, "alerts.yaml"))
 	if err != nil {
@@ -377,7 +426,6 @@ func startPrometheus(t *testing.T, put func(name, content string) string, jobs m
 		fmt.Fprintf(&b, "  - job_name: %s\n    scheme: %s\n    tls_config: { ca_file: %q }\n    static_configs: [{ targets: [%q] }]\n", job, u.Scheme, ca, u.Host)
 	}
 	config := put("prometheus.yaml", b.String())
-	address := fmt.Sprintf("127.0.0.1:%d", servers.Port(t))
 	run(t, "prometheus", "Server is ready to receive web requests", "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+address)
 	return &monitor{"http://" + address}
 }

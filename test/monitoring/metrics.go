@@ -74,6 +74,8 @@ func Groups() []Group {
 			{"headgate_requests_waiting", values("door", doors()...), ""},
 			{"headgate_decisions_total", values("outcome", "allowed", "denied", "uncharged", "shadow_denied"), ""},
 			{"headgate_decisions_by_source_total", values("source", "store", "deny_cache", "lease", "async", "local", "open"), ""},
+			{"headgate_rule_checks_total", values("outcome", "allowed", "denied", "shadow", "uncharged", "failed"), "A rule that nobody uses for two hours is forgotten, and begins at zero."},
+			{"headgate_rule_checks_without_store_total", values("by", "open", "local"), ""},
 			{"headgate_limit_units", nil, ""},
 			{"headgate_limit_period_seconds", nil, ""},
 			{"headgate_soft_total", nil, ""},

@@ -86,11 +86,16 @@ func (d Dashboard) file() ([]byte, error) {
 			}
 		}
 	}
+	var marks []object
+	for _, a := range Annotations() {
+		marks = append(marks, object{"name": a.Name, "iconColor": a.Color, "enable": true, "datasource": source, "expr": a.Expr, "titleFormat": a.Name, "textFormat": a.Text, "step": "60s"})
+	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
 	to.SetEscapeHTML(false)
 	to.SetIndent("", "  ")
 	err := to.Encode(object{
+		"annotations": object{"list": marks},
 		"uid": d.UID, "title": d.Title, "tags": []string{"headgate"}, "schemaVersion": 39, "editable": true, "graphTooltip": 1,
 		"time": object{"from": "now-3h", "to": "now"}, "refresh": "30s", "panels": panels,
 		"links": []object{{"type": "dashboards", "tags": []string{"headgate"}, "title": "Headgate", "asDropdown": true, "keepTime": true, "includeVars": true}},

@@ -50,3 +50,16 @@ func TestWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribed: each panel says what it shows.
+func TestDescribed(t *testing.T) {
+	for _, d := range Dashboards() {
+		for _, row := range d.Rows {
+			for _, p := range row.Panels {
+				if p.About == "" {
+					t.Errorf("%s: %s: the panel %q is not described", d.UID, row.Title, p.Title)
+				}
+			}
+		}
+	}
+}

@@ -1,5 +1,5 @@
 // The frame of all pages: which one to show, who is signed in, how the server does.
-import { h, swap, send, SignedOut, all, clock, num, percent, plural, link } from "/lib.js";
+import { h, swap, send, SignedOut, known, all, clock, num, percent, plural, link } from "/lib.js";
 import * as now from "/now.js";
 import * as rule from "/rule.js";
 import * as clients from "/clients.js";
@@ -144,7 +144,7 @@ function showLogin() {
 async function begin() {
   try {
     const session = await send("GET", "/session");
-    needed = session.token_needed;
+    needed = session.token_needed; known.history = session.history;
     document.getElementById("leave").hidden = !needed || !session.signed_in;
     if (!session.signed_in) return showLogin();
     await show();

@@ -1,6 +1,6 @@
 // Clients of all rules: those that are limited most, or one that is looked for. Of one rule: the
 // busiest keys, minute by minute.
-import { h, swap, ask, send, head, card, table, color, chip, clock, day, meter, num, plural, keyLink, ruleLink, link, ranges, rangeOf, spanText, missing, twin, finder, clientsTable } from "/lib.js";
+import { h, swap, ask, send, head, card, table, color, chip, clock, day, meter, num, plural, keyLink, ruleLink, link, ranges, rangeOf, missing, twin, finder, clientsTable, keysText } from "/lib.js";
 export const title = "Clients";
 const ROW = 24;
 
@@ -9,7 +9,7 @@ async function overall(page) {
   const models = h("div"), budgets = h("div"), spenders = h("div"), spending = [card("", "Budgets", "of calendar periods", budgets), card("", "Spent most", "by key and model", spenders), card("", "Models", null, models)];
   for (const c of spending) c.hidden = true;
   const top = head("Clients", q ? "What is known of the client, by rule." : "Those that are limited most, of all rules.", finder(page, q), ranges(page));
-  swap(page.root, top, note, h("div", { class: "grid" }, card("", q ? "Found" : "Limited most", q ? "in the last two hours" : spanText(page, 0), lists, list), spending));
+  swap(page.root, top, note, h("div", { class: "grid" }, card("", q ? "Found" : "Limited most", q ? "in the last two hours" : keysText(page), lists, list), spending));
   await page.every(5000, async () => {
     const found = await send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 200 }), { q });
     swap(note, missing(found.instances));
@@ -52,7 +52,7 @@ export async function show(page) {
   const filter = h("select", { "aria-label": "Tier" }, h("option", { value: "" }, "All tiers"));
   const rows = twin("As a table");
   let heat, shown = [], at = [0, 0], focused = false;
-  swap(page.root, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, link("/rule", { rule, ...range }, null, h("bdi", null, rule))), h("h1", null, "Clients"), h("p", { class: "lead" }, "The keys that had most to do, minute by minute.")), filter, ranges(page)), note,
+  swap(page.root, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, link("/rule", { rule, ...range }, null, h("bdi", null, rule))), h("h1", null, "Clients"), h("p", { class: "lead" }, "The keys that had most to do, minute by minute, " + keysText(page) + ".")), filter, ranges(page)), note,
     h("div", { class: "grid" }, card("", "Keys by minutes", null, h("div", { class: "legend" }, h("span", null, h("i", { vars: { "--f": "var(--heat-1)" } }), "only admitted"), h("span", null, h("i", { vars: { "--f": "var(--heat-2)" } }), "denied, too"), h("span", null, "the fuller the colour, the more units")),
       h("div", { class: "heat" }, names, canvas, axis, read), rows)));
 

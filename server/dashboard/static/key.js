@@ -19,8 +19,9 @@ export async function show(page) {
     const answer = Object.fromEntries(report.answers.map((a) => [a.question, said(a.text)]));
     swap(top, h("p", { class: "crumb" }, ruleLink(rule, rangeOf(page)), " · key"), h("h1", { class: "key" }, h("bdi", null, report.key.text || "(one counter for all)")), report.known && h("p", { class: "crumb" }, h("bdi", null, report.known)), h("p", { class: "lead" }, answer.why));
     swap(answers, report.answers.map((a) => [h("dt", null, questions[a.question]), h("dd", { "data-q": a.question }, h("bdi", null, said(a.text)))]));
-    const mine = report.counts.find((c) => c.rule === rule), minutes = (mine?.asked || []).map((units, i) => ({ at: mine.begin + i * 60, units })), drawn = within(page, minutes);
-    asked.show(lines(page, minutes, report.marks.findLast((m) => m.kind === "start")?.at || 0, [{ of: (m) => m.units }]), report.marks);
+    const started = (report.marks.findLast((m) => m.kind === "start")?.at || 0) / 1000;
+    const mine = report.counts.find((c) => c.rule === rule), minutes = (mine?.asked || []).map((units, i) => ({ at: mine.begin + i * 60, units, unknown: mine.begin + i * 60 + 60 <= started })), drawn = within(page, minutes);
+    asked.show(lines(page, minutes, null, [{ of: (m) => m.units }]), report.marks);
     swap(rows.inner, table("Units asked for", [["Minute"], ["Units", "n"]], drawn.filter((m) => m.units).reverse().map((m) => [clock(m.at * 1000, false), num(m.units)])));
     swap(marks.inner, happened(report.marks));
     change.hidden = !report.match || !report.states.some((s) => s.rule === rule);

@@ -179,8 +179,8 @@ export function plot(page, label, series, options = {}) {
     chart = new uPlot({
       width: box.clientWidth, height: options.height || 210, padding: [8, 18, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } }, scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.08, options.least || 1)] } },
-      axes: [{ ...axis, size: 34, values: (u, at) => at.map((t) => clock(t * 1000, false)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || num) }],
-      series: [{ label: "Minute", value: (u, t) => (t ? clock(t * 1000, false) : "–") }, ...shown.map((s) => ({
+      axes: [{ ...axis, size: 34, space: long(page) ? 100 : 50, values: (u, at) => at.map((t) => moment(page, t)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || num) }],
+      series: [{ label: "Minute", value: (u, t) => (t ? moment(page, t) : "–") }, ...shown.map((s) => ({
         label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + "26" : undefined, points: { show: (u, i) => u.data[i].filter((v) => v !== null).length < 3 }, dash: s.dash,
         value: (u, v) => (v === null || v === undefined ? "–" : (options.value || num)(v)),
       }))],
@@ -207,21 +207,27 @@ export function plot(page, label, series, options = {}) {
 }
 
 // lines are the minutes that the page shows, as a plot has them. Where the server was not there, there
-// is a gap, and not a zero.
-export function lines(page, minutes, since, curves = outcomes) {
-  const shown = within(page, minutes), known = (m) => m.at + 60 > since / 1000;
-  return [shown.map((m) => m.at), ...curves.map((c) => shown.map((m) => (known(m) ? c.of(m) : null)))];
+// is a gap, and not a zero. Of a longer time, minutes are those on average in each step.
+export function lines(page, minutes, past, curves = outcomes) {
+  const shown = within(page, minutes, past), by = past ? past.step / 60 : 1;
+  return [shown.map((m) => m.at), ...curves.map((c) => shown.map((m) => (m.unknown ? null : c.of(m) / by)))];
 }
-// within are the minutes that the page shows, without the one that is running.
-export function within(page, minutes) {
+// within are the minutes that the page shows, without the one that is running. Those of the past are
+// what was asked for.
+export function within(page, minutes, past) {
+  if (past && !past.error) return minutes;
   const end = Number(page.params.get("until")) || minutes.at(-1)?.at || 0;
   return minutes.filter((m) => m.at < end && m.at >= end - rangeMinutes(page) * 60);
 }
 
 // minutesTable is the twin of a plot of minutes.
-export function minutesTable(page, minutes) {
-  const rows = within(page, minutes).reverse().filter((m) => all(m) + m.shadow > 0), c = columns(rows);
-  return table("Minute by minute", [["Minute"], ...c.heads], rows.map((m) => [clock(m.at * 1000, false), ...c.cells(m)]), "No traffic in this time.");
+export function minutesTable(page, minutes, past) {
+  const rows = within(page, minutes, past).reverse().filter((m) => all(m) + m.shadow > 0), c = columns(rows), step = (past?.step || 60) / 60;
+  return table("Minute by minute", [[step === 1 ? "Minute" : plural(step, "minute") + " from"], ...c.heads], rows.map((m) => [moment(page, m.at), ...c.cells(m)]), "No traffic in this time.");
+}
+// remembered says since when what has no history is known.
+export function remembered(past) {
+  return past && h("p", { class: "note", role: past.error ? "alert" : undefined }, past.error ? "What is longer ago cannot be shown: " + past.error + "." : "Requests and rules are from " + past.source + ". Clients, limits, doors and lists are known since " + clock(past.kept, false) + ".");
 }
 // happened lists marks in words: the twin of those on plots.
 export function happened(marks) {
@@ -248,19 +254,27 @@ export function twin(title, ...children) { const inner = h("div"); swap(inner, .
 // ranges choose the time that the whole page shows: the last minutes, or what was dragged over.
 export const DEFAULT = "30m";
 export const rangeOf = (page) => ({ range: page.params.get("range") || DEFAULT, until: page.params.get("until") });
+// known says what the server can answer.
+export const known = { history: false };
+export const long = (page) => rangeMinutes(page) > KEPT;
+const KEPT = 120;
+// moment is a minute, with its day where the page shows more than one.
+const moment = (page, seconds) => (long(page) ? day(seconds * 1000).slice(5, 16) : clock(seconds * 1000, false));
 export const rangeMinutes = (page) => parseInt(rangeOf(page).range, 10);
 export function ranges(page) {
   const { range: now, until } = rangeOf(page), params = Object.fromEntries(page.params);
-  return h("span", { class: "seg", role: "group", "aria-label": "How far to look back" }, [["10m", "10 min"], ["30m", "30 min"], ["60m", "1 h"], ["120m", "2 h"]].map(([range, text]) =>
+  return h("span", { class: "seg", role: "group", "aria-label": "How far to look back" }, [["10m", "10 min"], ["30m", "30 min"], ["60m", "1 h"], ["120m", "2 h"], ...(known.history ? [["1440m", "24 h"], ["10080m", "7 days"]] : [])].map(([range, text]) =>
     link(location.pathname, { ...params, range, until: "" }, { "aria-current": now === range && !until ? "true" : undefined, "data-f": "range" + range }, text)),
-  until && h("a", { "aria-current": "true" }, clock(until * 1000 - rangeMinutes(page) * 60e3, false) + "–" + clock(until * 1000, false)));
+  until && h("a", { "aria-current": "true" }, moment(page, until - rangeMinutes(page) * 60) + "–" + moment(page, until)));
 }
 // spanText says which time the page shows.
 export function spanText(page, since) {
-  const { until } = rangeOf(page), n = rangeMinutes(page), from = (until ? until * 1000 : Date.now()) - n * 60e3;
-  if (since > from) return "since the start at " + clock(since, false);
-  return until ? "from " + clock(from, false) + " to " + clock(until * 1000, false) : "in the last " + (n < 60 ? n + " min" : n / 60 + " h");
+  const { until } = rangeOf(page), n = rangeMinutes(page), end = until || Date.now() / 1000, from = end - n * 60;
+  if (since / 1000 > from + 60) return "since " + (long(page) ? "" : "the start at ") + moment(page, since / 1000);
+  return until ? "from " + moment(page, from) + " to " + moment(page, end) : "in the last " + (n < 60 ? n + " min" : n <= 1440 ? n / 60 + " h" : n / 1440 + " days");
 }
+// keysText is the same for what is kept for two hours only: keys, latencies.
+export function keysText(page) { return long(page) ? "in the last 2 h, for which this is kept" : spanText(page, 0); }
 export function head(title, lead, ...right) { return h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", null, title), lead && h("p", { class: "lead" }, lead)), ...right); }
 export function missing(instances) {
   const away = (instances || []).filter((i) => !i.ok);

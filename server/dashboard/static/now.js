@@ -1,5 +1,5 @@
 // How it is now, and which rules and clients to look at first.
-import { h, swap, ask, send, head, card, lines, table, plot, outcomes, columns, spark, num, rate, percent, all, away, ruleLink, ranges, rangeOf, rangeMinutes, spanText, missing, minutesTable, clientsTable, finder, happened, twin, clock } from "/lib.js";
+import { h, swap, ask, send, head, card, lines, table, plot, outcomes, columns, spark, num, rate, percent, all, away, ruleLink, ranges, rangeOf, rangeMinutes, spanText, keysText, long, remembered, missing, minutesTable, clientsTable, finder, happened, twin, clock, plural } from "/lib.js";
 export const title = "Now";
 
 // The figures above the chart. Those that are optional are shown where there are any.
@@ -21,18 +21,16 @@ export async function show(page) {
     card("", "Rules to look at first", "most denials and requests without an answer first", rules),
     card("c8", "Clients to look at first", spans[1], clients), card("c4", "Where requests come from", null, doors), listsCard));
   page.root.querySelector(".head .grow").append(lead);
-  await page.every(5000, async () => {
-    const [now, found, happenings] = await Promise.all([ask("now", { ...range, limit: 100 }, page.signal), send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 8 }), { q: "" }), ask("marks", {}, page.signal)]);
-    swap(note, missing(now.instances));
+  await page.every(long(page) ? 60000 : 5000, async () => {
+    const [now, found, happenings] = await Promise.all([ask("now", { ...range, limit: 100 }, page.signal), send("POST", "/api/find?" + new URLSearchParams({ range: range.range, ...(range.until && { until: range.until }), limit: 8 }), { q: "" }), ask("marks", range, page.signal)]);
+    swap(note, missing(now.instances), remembered(now.past));
     swap(outage, now.outage && without(now.outage));
-    chart.show(lines(page, now.minutes, now.since), happenings.marks);
-    spans[0].textContent = spanText(page, now.since) + (range.until ? "" : "; the minute that is running is left out") + "; drag to look closer";
-    spans[1].textContent = "most denials " + spanText(page, now.since);
-    swap(rows.inner, minutesTable(page, now.minutes));
+    chart.show(lines(page, now.minutes, now.past), happenings.marks);
+    spans[0].textContent = spanText(page, now.since) + (now.past ? "; averages of " + plural(now.past.step / 60, "minute") : range.until ? "" : "; the minute that is running is left out") + "; drag to look closer";
+    spans[1].textContent = "most denials " + keysText(page);
+    swap(rows.inner, minutesTable(page, now.minutes, now.past));
     swap(marks.inner, happened(happenings.marks));
-    const sum = {};
-    for (const d of now.doors) for (const [name, value] of Object.entries(d)) if (name !== "door") sum[name] = (sum[name] || 0) + value;
-    const total = now.doors.reduce((a, d) => a + all(d), 0), per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000));
+    const sum = now.total, total = all(sum), per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000));
     for (const [i, [, text, of, optional]] of tiles.entries()) {
       const value = of(sum) || 0;
       figures[i].b.textContent = rate(value / per);
@@ -40,7 +38,7 @@ export async function show(page) {
       figures[i].sum.textContent = num(value) + " in all";
       figures[i].box.hidden = optional && !value;
     }
-    share.b.textContent = percent(sum.denied || 0, total);
+    share.b.textContent = percent(sum.denied, total);
     share.s.textContent = "of requests denied " + spanText(page, now.since);
     share.sum.textContent = num(total) + " in all";
     const worst = now.rules.find((r) => r.denied > 0), lost = sum.failed || 0;

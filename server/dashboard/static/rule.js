@@ -1,5 +1,5 @@
 // One rule: who is denied by it, by which limit, and how full its limits are.
-import { h, swap, ask, head, card, lines, table, plot, outcomes, num, percent, all, away, happened, keyLink, link, ranges, rangeOf, rangeMinutes, spanText, missing, minutesTable, twin, meter, minute, chip, ruleLink, clock } from "/lib.js";
+import { h, swap, ask, head, card, lines, table, plot, outcomes, num, percent, all, away, happened, keyLink, link, ranges, rangeOf, rangeMinutes, spanText, long, remembered, missing, minutesTable, twin, meter, minute, chip, ruleLink, clock } from "/lib.js";
 export const title = "Rule";
 
 export async function show(page) {
@@ -17,21 +17,21 @@ export async function show(page) {
     h("div", { class: "stack c5" }, card("", "What if the limit were…", null, what), tiersCard),
     card("c6", "Who comes close", "decisions that left less than a fifth", near), shadowCard));
   const slide = whatIf(what);
-  await page.every(5000, async () => {
-    const [r, heat, happenings] = await Promise.all([ask("rule", { rule, ...range }, page.signal), ask("clients", { rule, ...range, limit: 50 }, page.signal), ask("marks", {}, page.signal)]);
+  await page.every(long(page) ? 60000 : 5000, async () => {
+    const [r, heat, happenings] = await Promise.all([ask("rule", { rule, ...range }, page.signal), ask("clients", { rule, ...range, limit: 50 }, page.signal), ask("marks", range, page.signal)]);
     const p = r.policy, sum = all(r), mine = happenings.marks.filter((m) => m.kind !== "policy" || m.rules?.includes(rule));
     swap(top, h("div", { class: "head" }, h("div", { class: "grow" }, h("p", { class: "crumb" }, "Rule"), h("h1", null, h("bdi", null, rule)),
       h("p", { class: "lead" }, num(r.denied) + " of " + num(sum) + " checks denied (" + percent(r.denied, sum) + ") " + spanText(page, r.since) + ". " + (r.says || "")),
       h("p", { class: "lead" }, r.failed ? h("b", { class: "bad" }, num(r.failed) + " got no answer. ") : null, away(r) ? h("b", { class: "warn" }, num(r.open || 0) + " were let in uncounted, " + num(r.local || 0) + " were decided by a share of the limit. ") : null),
       p ? h("div", { class: "chips" }, p.mode !== "enforce" && chip("mode " + p.mode, "shade"), p.tiers ? p.tiers.map((t) => chip((t.tier === "*" ? "others" : t.tier) + ": " + t.limits.join(", "))) : p.limits.map((l) => chip(l)), p.per.length ? chip("per " + p.per.join(", ")) : chip("one counter for all"), p.match.map((m) => chip("if " + m))) : chip("not in the policy in force", "warn")),
       link("/clients", { rule, ...range }, null, "Heat map"), ranges(page)));
-    swap(note, r.does && h("p", { class: "note bad" }, "The store does not answer. The rule " + r.does + "."), missing(r.instances));
+    swap(note, r.does && h("p", { class: "note bad" }, "The store does not answer. The rule " + r.does + "."), missing(r.instances), remembered(r.past));
     lostCard.hidden = !r.away_keys.total;
     swap(lost, keys(rule, r.away_keys, "requests", "--warn"));
     shadowCard.hidden = !r.shadow && p?.mode !== "shadow"; tiersCard.hidden = !p?.tiers;
     sinces[2].textContent = spanText(page, r.since);
     swap(marks.inner, happened(mine));
-    chart.show(lines(page, r.minutes, r.since), mine);
+    chart.show(lines(page, r.minutes, r.past), mine);
     // Keys are counted in steps of ten minutes, so that they may reach back further than minutes.
     sinces[0].textContent = (r.begin ? "since " + clock(r.begin * 1000, false) + "; " : "") + "too high by ± at most";
     sinces[1].textContent = "units" + (r.begin ? " since " + clock(r.begin * 1000, false) : "");
@@ -45,7 +45,7 @@ export async function show(page) {
     swap(used, fulls ? [h("div", { class: "bars", role: "img", "aria-label": "How full limits were after admitted checks: " + percent(r.used.slice(16).reduce((a, b) => a + b, 0), fulls) + " above 80 %" },
       r.used.map((n, i) => h("i", { title: i * 5 + "–" + (i * 5 + 5) + " % used: " + num(n), vars: { "--h": (n * 100) / most + "%", "--f": i >= 16 ? "var(--bad-fill)" : "var(--good-fill)" } }))),
       h("div", { class: "axis" }, h("span", null, "empty"), h("span", null, "half used"), h("span", null, "full")), h("p", { class: "soft small" }, percent(r.used.slice(16).reduce((a, b) => a + b, 0), fulls) + " of admitted checks left less than a fifth of their limit.")] : h("p", { class: "empty" }, "Nothing was admitted in this time."));
-    swap(rows.inner, minutesTable(page, r.minutes));
+    swap(rows.inner, minutesTable(page, r.minutes, r.past));
     slide(heat, rangeMinutes(page));
   });
 }

@@ -1,13 +1,13 @@
 // How the store does, seen from each instance.
-import { h, swap, ask, head, card, table, plot, num, rate, percent, micros, duration, day, clock, keyLink, ruleLink, ranges, rangeOf, within, happened, missing, chip, twin } from "/lib.js";
+import { h, swap, ask, head, card, table, plot, num, rate, percent, micros, duration, day, clock, keyLink, ruleLink, ranges, rangeOf, within, happened, missing, chip, twin, keysText } from "/lib.js";
 export const title = "Store";
 const words = { ok: "answers", open: "does not answer", half_open: "is coming back", learning: "has lost its data" };
 
 export async function show(page) {
   const range = rangeOf(page), body = h("div"), note = h("div"), boxes = new Map();
-  swap(page.root, head("Store", "How long calls took and what was done without it, seen from each instance.", ranges(page)), note, body);
+  swap(page.root, head("Store", "How long calls took and what was done without it, seen from each instance, " + keysText(page) + ".", ranges(page)), note, body);
   await page.every(5000, async () => {
-    const [r, happenings] = await Promise.all([ask("store", range, page.signal), ask("marks", {}, page.signal)]), outages = happenings.marks.filter((m) => m.kind !== "policy");
+    const [r, happenings] = await Promise.all([ask("store", range, page.signal), ask("marks", range, page.signal)]), outages = happenings.marks.filter((m) => m.kind !== "policy");
     swap(note, missing(r.instances));
     for (const s of r.stores) {
       let box = boxes.get(s.instance);

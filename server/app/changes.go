@@ -20,28 +20,28 @@ const (
 	maxDiffering = 100
 )
 
-// history has the last changes of a policy. It is safe for concurrent use.
-type history struct {
-	mu      sync.Mutex
-	changes []insightapi.Change // the newest first
+// changes has the last changes of a policy. It is safe for concurrent use.
+type changes struct {
+	mu   sync.Mutex
+	list []insightapi.Change // the newest first
 }
 
 // add adds a change, whose time is now.
-func (h *history) add(c insightapi.Change) {
+func (h *changes) add(c insightapi.Change) {
 	c.At = time.Now().UnixMilli()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.changes) == maxChanges {
-		h.changes = h.changes[:maxChanges-1]
+	if len(h.list) == maxChanges {
+		h.list = h.list[:maxChanges-1]
 	}
-	h.changes = slices.Insert(h.changes, 0, c)
+	h.list = slices.Insert(h.list, 0, c)
 }
 
 // last are the changes that are remembered, the newest first.
-func (h *history) last() []insightapi.Change {
+func (h *changes) last() []insightapi.Change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.changes)
+	return slices.Clone(h.list)
 }
 
 // difference is the change from one version of the rules to the next.
