@@ -331,6 +331,12 @@ func (x *exchange) settle() {
 		x.s.options.Logger.LogAttrs(x.ctx, slog.LevelError, "the cost of a request could not be settled", slog.Any("error", err))
 	case late:
 		result = Late
+		for i := range units { // Nothing is given back.
+			units[i] = max(units[i], x.charge.Reservation.Checks[i].Units())
+		}
+	}
+	if err == nil && x.passage != nil && !x.passage.Rejected {
+		x.s.decider.Spent(x.ctx, x.passage.Spending(&x.charge.Reservation, units, known))
 	}
 	x.s.options.Settled(result)
 }
