@@ -249,7 +249,7 @@ func TestHistoryFile(t *testing.T) {
 	var now insightapi.Now
 	second.insight(t, "now?range=24h&until="+strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10), &now)
 	if now.Total.Allowed != 3 || len(now.Rules) != 1 || now.Rules[0].Rule != "auth.createToken" || now.Rules[0].Allowed != 3 || now.Past == nil || now.Past.Error != "" {
-		t.Errorf("now: %+v", now)
+		t.Errorf("all %+v, rules %+v, past %+v", now.Total, now.Rules, now.Past)
 	}
 	var marks insightapi.Marks
 	second.insight(t, "marks?range=24h&until="+strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10), &marks)

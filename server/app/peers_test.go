@@ -68,7 +68,7 @@ func TestPeerCA(t *testing.T) {
 		settings Settings
 		want     string
 	}{
-		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer or consumer has an https:// URL"},
+		{Settings{AdminToken: adminToken, Peers: []string{"http://127.0.0.1:1"}, PeerCA: ours.file("ca.pem")}, "--peer-ca: no peer, consumer or history has an https:// URL"},
 		{Settings{Consumers: []string{"billing:9090"}}, "--consumer: it is not the URL of a program's metrics"},
 		{Settings{History: "ftp://prometheus:9090"}, "--history: it is not the URL of a Prometheus"},
 		{Settings{History: "http://prometheus:9090?job-name=x"}, "--history: its query must have labels"},

@@ -121,8 +121,9 @@ func (f *File) Run(ctx context.Context, marks func() []Mark) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		f.write(ctx.Err() != nil)
-		if ctx.Err() != nil {
+		last := ctx.Err() != nil
+		f.write(last)
+		if last {
 			return
 		}
 		select {

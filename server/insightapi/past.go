@@ -46,13 +46,18 @@ func (h *Handler) begin(q *query) time.Time {
 // beyond reports whether the range begins before what the recorder knows, and there is a history.
 func (h *Handler) beyond(q *query) bool { return h.o.History != nil && h.begin(q).Before(h.kept()) }
 
-// pin sets the end of a range that the history is asked about, so that all instances, whose clocks
-// differ, have the same steps.
+// pin sets the end of a range that the history is asked about, a whole minute, so that all instances,
+// whose clocks differ, have the same steps.
 func (h *Handler) pin(q *query) {
-	if h.beyond(q) && q.of.Until.IsZero() {
-		q.of.Until = h.o.Recorder.Now().Truncate(time.Minute)
-		q.values.Set("until", strconv.FormatInt(q.of.Until.Unix(), 10))
+	if !h.beyond(q) {
+		return
 	}
+	until := q.of.Until.Add(time.Minute - 1)
+	if q.of.Until.IsZero() {
+		until = h.o.Recorder.Now()
+	}
+	q.of.Until = until.Truncate(time.Minute)
+	q.values.Set("until", strconv.FormatInt(q.of.Until.Unix(), 10))
 }
 
 // past asks the history, if the range begins before what the recorder knows, and extends the answer.

@@ -349,7 +349,7 @@ func pages(t *testing.T, c *chromium) {
 	if err != nil {
 		t.Fatalf("the tests need axe-core; scripts/install-test-programs installs it: %v", err)
 	}
-	s := start(t, "--consumer", consumers(t), "--consumer", "http://127.0.0.1:1/metrics")
+	s := start(t, "--consumer", consumers(t), "--consumer", "http://127.0.0.1:1/metrics", "--history", remembered(t))
 	for _, key := range evil {
 		s.check(t, 3, map[string]string{"user": key})
 		s.acquire(t, key, key[:min(len(key), 128)])
@@ -366,7 +366,12 @@ func pages(t *testing.T, c *chromium) {
 	if len(links) != len(evil) {
 		t.Errorf("%d keys are shown of %d", len(links), len(evil))
 	}
-	paths := append([]string{"/", "/rule", "/rule?rule=named", "/rule?rule=downloads", "/clients", "/clients?rule=named", "/denials", "/store", "/policy", "/flow", "/lab", "/audit"}, links...)
+	// What was before the start is shown with its day, and what happened then.
+	do(t, ctx, chromedp.Navigate(s.pages+"/"), chromedp.Click(`[data-f="range10080m"]`))
+	until(t, ctx, `document.body.textContent.includes("Requests and rules are from a file.") && [...document.querySelectorAll("td")].some((td) => td.textContent === "old")`)
+	until(t, ctx, `[...document.querySelectorAll("details tr")].some((tr) => /^\d\d-\d\d \d\d:\d\d99/.test(tr.textContent) && tr.textContent.endsWith("4,321")) && document.body.textContent.includes("of the day before yesterday")`)
+
+	paths := append([]string{"/", "/rule", "/rule?rule=named", "/rule?rule=downloads", "/?range=10080m", "/rule?rule=named&range=1440m", "/clients", "/clients?rule=named", "/denials", "/store", "/policy", "/flow", "/lab", "/audit"}, links...)
 	for _, theme := range []string{"light", "dark"} {
 		only := ""
 		if theme == "dark" {
@@ -419,6 +424,26 @@ func pages(t *testing.T, c *chromium) {
 			}
 		}
 	}
+}
+
+// remembered is the history of a process that served the day before yesterday.
+func remembered(t *testing.T) string {
+	t.Helper()
+	hour := time.Now().Add(-48 * time.Hour).Truncate(time.Hour).Unix()
+	path := filepath.Join(t.TempDir(), "history")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	packed := gzip.NewWriter(file)
+	if _, err := fmt.Fprintf(packed, `{"headgate_history":1,"spans":[{"at":%d,"of":600,"all":{"allowed":4321,"denied":99},"rules":{"old":{"allowed":4321,"denied":99}}}],"marks":[{"at":%d,"kind":"policy","text":"of the day before yesterday"}]}`, hour, hour*1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := packed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // live shows denials as they happen.
