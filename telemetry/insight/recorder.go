@@ -403,12 +403,10 @@ func (r *Recorder) add(of *record, hash uint64, key []byte, k known) {
 		return
 	}
 	f.last = r.minute
-	one := counts{}
-	one.add(of.outcome, of.source)
-	f.series[r.minute%minutes].join(one)
-	at(&f.step.tiers, int(k.tier)).join(one)
+	f.series[r.minute%minutes].add(of.outcome, of.source)
+	at(&f.step.tiers, int(k.tier)).add(of.outcome, of.source)
 	minute := uint8(r.minute - f.begin)
-	if one.failed+one.open+one.local > 0 {
+	if of.outcome == wasFailed || of.source == headgate.SourceLocal || of.source == headgate.SourceOpen && of.outcome == wasAllowed {
 		f.views[byAway].add(hash, key, 1, 1, minute, f.borrow).show(0, k.tier)
 	}
 	if of.outcome == wasFailed {

@@ -441,3 +441,34 @@ func BenchmarkAllowed(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDecision is a decision of the memory store, the same with hooks that do nothing, and with a
+// recorder, of more keys than it follows. The difference of the last two is what a recorder costs:
+// compare the fastest of many rounds (-count 20 -cpu 1).
+func BenchmarkDecision(b *testing.B) {
+	rule := headgate.MustRule("r", headgate.PerHour(1_000_000_000))
+	keys := make([]string, 1<<10)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("client-%d", i)
+	}
+	r := insight.New(insight.Options{})
+	defer r.Close()
+	for _, of := range []struct {
+		name  string
+		store headgate.Store
+	}{
+		{"store", memory.New()},
+		{"hooks", headgate.Observe(memory.New(), headgate.Hooks{Decided: func(context.Context, headgate.Op, []headgate.Check, []headgate.Decision, time.Duration) {}})},
+		{"recorder", headgate.Observe(memory.New(), r.Hooks())},
+	} {
+		b.Run(of.name, func(b *testing.B) {
+			checks, decisions := []headgate.Check{{Rule: rule}}, make([]headgate.Decision, 0, 1)
+			for i := 0; b.Loop(); i++ {
+				checks[0].Key = keys[i&(len(keys)-1)]
+				if _, err := of.store.Take(b.Context(), headgate.OpTake, checks, decisions); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
