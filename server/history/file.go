@@ -58,7 +58,7 @@ type File struct {
 
 // content is the file's, as JSON that is compressed with gzip, whose sum tells whether it is whole.
 type content struct {
-	Format int            `json:"headgate_history"`
+	Format int            `json:"history_of_headgate"`
 	Spans  []insight.Span `json:"spans"` // in the order of time
 	Marks  []Mark         `json:"marks,omitempty"`
 }

@@ -190,7 +190,7 @@ func TestUnreadable(t *testing.T) {
 		"foreign":  {[]byte("rules:\n  - name: login\n"), "it is not a history of Headgate"},
 		"empty":    {nil, "it is not a history of Headgate"},
 		"packed":   {packed("rules: []"), "it is not a history of this version"},
-		"a later":  {packed(`{"headgate_history":2,"spans":{}}`), "it is not a history of this version"},
+		"a later":  {packed(`{"history_of_headgate":2,"spans":{}}`), "it is not a history of this version"},
 		"too much": {packed(strings.Repeat(" ", 64<<20+1)), "more than 64 MiB"},
 	} {
 		path := filepath.Join(t.TempDir(), "history")

@@ -385,11 +385,10 @@ func pages(t *testing.T, c *chromium) {
 			shown, _, _ := strings.Cut(path, "?")
 			do(t, ctx, chromedp.EmulateViewport(widths[0], 860), chromedp.Navigate(s.pages+path))
 			until(t, ctx, fmt.Sprintf(`document.getElementById("main").dataset.shown === %q && document.getElementById("status").className !== "status"`, shown))
-			if problem := eval[string](t, ctx, `document.querySelector(".note.bad")?.textContent || ""`); problem != "" {
-				t.Errorf("%s: %s", path, problem)
-			}
-			if path == "/clients" && !eval[bool](t, ctx, `["30.00", "42.00", "20.00"].every((n) => document.querySelector("main").innerText.includes(n))`) {
-				t.Errorf("%s does not show what was spent: %s", path, eval[string](t, ctx, `document.querySelector("main").innerText`))
+			// A busy machine may be late with its news, which the page says for a while.
+			until(t, ctx, `!document.querySelector(".note.bad:not([hidden])")`)
+			if path == "/clients" {
+				until(t, ctx, `["30.00", "42.00", "20.00"].every((n) => document.querySelector("main").innerText.includes(n))`)
 			}
 			if title := eval[string](t, ctx, "document.title"); !strings.HasSuffix(title, " · Headgate") || eval[bool](t, ctx, `!!document.querySelector("#owned, main script, main img")`) {
 				t.Errorf("%s: a key was taken for markup: %q", path, title)
@@ -437,7 +436,7 @@ func remembered(t *testing.T) string {
 	}
 	defer file.Close()
 	packed := gzip.NewWriter(file)
-	if _, err := fmt.Fprintf(packed, `{"headgate_history":1,"spans":[{"at":%d,"of":600,"all":{"allowed":4321,"denied":99},"rules":{"old":{"allowed":4321,"denied":99}}}],"marks":[{"at":%d,"kind":"policy","text":"of the day before yesterday"}]}`, hour, hour*1000); err != nil {
+	if _, err := fmt.Fprintf(packed, `{"history_of_headgate":1,"spans":[{"at":%d,"of":600,"all":{"allowed":4321,"denied":99},"rules":{"old":{"allowed":4321,"denied":99}}}],"marks":[{"at":%d,"kind":"policy","text":"of the day before yesterday"}]}`, hour, hour*1000); err != nil {
 		t.Fatal(err)
 	}
 	if err := packed.Close(); err != nil {
