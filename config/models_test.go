@@ -110,10 +110,10 @@ func TestModelsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```yaml\n")
-	if len(blocks) != 3 || !strings.HasPrefix(blocks[1], string(text)+"```") {
+	if len(blocks) != 4 || !strings.HasPrefix(blocks[1], string(text)+"```") {
 		t.Errorf("the page does not show %spolicy.yml", dir)
 	}
-	gateway, _, _ := strings.Cut(blocks[len(blocks)-1], "```")
+	gateway, _, _ := strings.Cut(blocks[2], "```") // The last one is Envoy's.
 	if _, err := ParseGateway("page", []byte(gateway)); err != nil {
 		t.Error(err)
 	}

@@ -102,7 +102,7 @@ func Rooms() []Room {
 		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
 		{"tune/load", []string{"httplimit", "tune/accesslog"}},
 		{"tune/report", []string{"tune/load", "tune/replay"}},
-		{"tune/advise", []string{"internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
+		{"tune/advise", []string{".", "policy", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.

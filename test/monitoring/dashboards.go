@@ -166,9 +166,9 @@ func gatewayBoard() Dashboard {
 		}},
 		{"Language models", []Panel{
 			{"Money in an hour", "What the tokens that providers have stated cost, in the policy's currency.", "short", "", []Query{{"sum by (model) (increase(headgate_llm_money_total{" + selected + "}[1h]))", "{{model}}"}}},
-			{"Tokens a second", "", "short", "", []Query{{rate("gen_ai_client_token_usage_sum", "gen_ai_request_model, gen_ai_token_type", ""), "{{gen_ai_request_model}}: {{gen_ai_token_type}}"}}},
+			{"Tokens a second", "That providers have stated.", "short", "", []Query{{rate("gen_ai_client_token_usage_sum", "gen_ai_request_model, gen_ai_token_type", ""), "{{gen_ai_request_model}}: {{gen_ai_token_type}}"}}},
 			{"Charged", "What the provider has not stated is charged by estimate.", "short", "", []Query{{rate("headgate_llm_charged_total", "rule, by", ""), "{{rule}}: by {{by}}"}}},
-			{"First part of a stream", "", "s", "", []Query{{quantile("0.99", "gen_ai_client_operation_time_to_first_chunk_seconds", "gen_ai_request_model", ""), "{{gen_ai_request_model}}: p99"}}},
+			{"First part of a stream", "How long it took until it came, counted from when the call was sent.", "s", "", []Query{{quantile("0.99", "gen_ai_client_operation_time_to_first_chunk_seconds", "gen_ai_request_model", ""), "{{gen_ai_request_model}}: p99"}}},
 		}},
 		{"Upstreams", []Panel{
 			{"Answers", "By their status, or that of the one in their place.", "reqps", "", []Query{{rate("headgate_gateway_answers_total", "status", ""), "{{status}}"}}},
