@@ -90,7 +90,7 @@ func (m *models) charges(t *testing.T, provider *llmtest.Provider) {
 		name, body string
 		leaves     int
 		headers    []string
-		status     int // 0 is any
+		status     int  // 0 is any
 		exact      bool // it is charged what the provider has counted; otherwise more
 	}{
 		{name: "an answer", body: `{"model":"m","max_tokens":40,"user":"words=3","messages":[]}`, status: 200, exact: true},

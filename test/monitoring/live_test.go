@@ -247,7 +247,10 @@ func remembers(t *testing.T, client *http.Client, server string) {
 		login := slices.IndexFunc(answer.Rules, func(r struct {
 			Rule            string
 			Allowed, Denied int64
-		}) bool { return r.Rule == "login" && r.Denied > 0 && r.Allowed > 0 })
+		},
+		) bool {
+			return r.Rule == "login" && r.Denied > 0 && r.Allowed > 0
+		})
 		if answer.Total.Allowed > 0 && answer.Total.Denied > 0 && answer.Total.Listed > 0 && answer.Allowed > 0 && answer.Denied > 0 && login >= 0 {
 			return
 		}

@@ -96,7 +96,7 @@ func (d Dashboard) file() ([]byte, error) {
 	to.SetIndent("", "  ")
 	err := to.Encode(object{
 		"annotations": object{"list": marks},
-		"uid": d.UID, "title": d.Title, "tags": []string{"headgate"}, "schemaVersion": 39, "editable": true, "graphTooltip": 1,
+		"uid":         d.UID, "title": d.Title, "tags": []string{"headgate"}, "schemaVersion": 39, "editable": true, "graphTooltip": 1,
 		"time": object{"from": "now-3h", "to": "now"}, "refresh": "30s", "panels": panels,
 		"links": []object{{"type": "dashboards", "tags": []string{"headgate"}, "title": "Headgate", "asDropdown": true, "keepTime": true, "includeVars": true}},
 		"templating": object{"list": []object{
