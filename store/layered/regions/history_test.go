@@ -756,9 +756,9 @@ func TestFollowsDemand(t *testing.T) {
 					}
 					w.run(2 * w.lease)
 					before := w.home.calls.Load()
-					least := 0.95
+					least := 0.93 // 0.96 to 1.00 as a rule; chance decides whose beat comes first
 					if load == 1 {
-						least = 0.92 // Not all of a demand that is the limit is where the units are.
+						least = 0.91 // Not all of a demand that is the limit is where the units are.
 					}
 					if got := w.used(30 * time.Second); got < least {
 						t.Errorf("%.3f of the limit was used, want %.2f at least", got, least)
