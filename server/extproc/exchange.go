@@ -151,7 +151,7 @@ func (x *exchange) requestBody(body []byte) (*pb.ProcessingResponse, error) {
 		common.HeaderMutation.SetHeaders = append(common.HeaderMutation.SetHeaders, option("content-length", strconv.Itoa(len(passage.Body))))
 		common.BodyMutation = &pb.BodyMutation{Mutation: &pb.BodyMutation_Body{Body: passage.Body}}
 	}
-	passage.Body = nil // The provider gets it from Envoy.
+	passage.Body, passage.Sent = nil, time.Now() // The provider gets it from Envoy.
 	return &pb.ProcessingResponse{Response: &pb.ProcessingResponse_RequestBody{RequestBody: &pb.BodyResponse{Response: common}}}, nil
 }
 

@@ -274,6 +274,12 @@ func TestProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
+			began := time.Now()
+			d.Spending = func(_ context.Context, s *policy.Spending) {
+				if s.FirstChunk > time.Since(began) {
+					t.Errorf("observers are told that the first chunk took %v", s.FirstChunk)
+				}
+			}
 			var settled []string
 			s := extproc.New(d, extproc.Options{Describe: describe(set), Settled: func(how extproc.Settlement) { settled = append(settled, how.String()) }})
 			e := &envoy{ctx: t.Context(), sends: tt.sends, breaks: tt.breaks}
