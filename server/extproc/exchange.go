@@ -39,6 +39,10 @@ type exchange struct {
 	maxDelay time.Duration
 	charge   admission.Charge
 
+	described bool // the request's headers have come
+	decided   bool // about the request
+	answered  bool // the answer's headers have come
+
 	// What is known of a call before its body has come.
 	call     bool
 	protocol llm.Protocol
@@ -82,6 +86,10 @@ func attribute(m *pb.ProcessingRequest, name string) string {
 
 // requestHeaders describes the request, and decides it unless it is a call, whose body comes first.
 func (x *exchange) requestHeaders(head *pb.HttpHeaders, peer string) (*pb.ProcessingResponse, error) {
+	if x.described {
+		return nil, x.s.mistaken(x.ctx, "the headers of a request have come twice")
+	}
+	x.described = true
 	header := read(head)
 	if host, _, err := net.SplitHostPort(peer); err == nil {
 		peer = host
@@ -158,6 +166,7 @@ func (x *exchange) requestBody(body []byte) (*pb.ProcessingResponse, error) {
 // decide has the request decided, with what a call may use, and holds it for the delay of a leaky
 // bucket. It returns the refusal of a request that may not pass. An error ends the stream.
 func (x *exchange) decide() (refusal *pb.ProcessingResponse, err error) {
+	x.decided = true
 	x.ask.Given, x.ask.Outcome = decide.GivenDescriptor|decide.GivenCost, true
 	if x.passage != nil {
 		x.ask.Usage, x.ask.Reserve = &x.passage.Usage, true
@@ -233,6 +242,13 @@ func (x *exchange) limits(h http.Header) {
 // answerHeaders makes the answer's headers those for the client, and asks for its body if the usage is
 // in it.
 func (x *exchange) answerHeaders(head *pb.HttpHeaders, details string) (*pb.ProcessingResponse, error) {
+	switch {
+	case x.answered:
+		return nil, x.s.mistaken(x.ctx, "the headers of an answer have come twice")
+	case !x.decided && details == upstream:
+		return nil, x.s.mistaken(x.ctx, "the provider has answered a request that was not decided; the filter must have request_header_mode SEND and allow_mode_override")
+	}
+	x.answered = true
 	before := read(head)
 	x.status, _ = strconv.Atoi(strings.Join(before[":status"], "")) // Envoy's own, always a number
 	h := make(http.Header, len(before))
@@ -265,12 +281,15 @@ func (x *exchange) answerHeaders(head *pb.HttpHeaders, details string) (*pb.Proc
 	return answer, nil
 }
 
+// upstream is what Envoy says of an answer that is the provider's.
+const upstream = "via_upstream"
+
 // refusedBy reports whether a status of 500 and more means that the call has used nothing. details
 // are Envoy's: the status is the provider's, or the provider never got the call.
 func refusedBy(details string) bool {
 	const reset = "upstream_reset_before_response_started{"
 	switch details {
-	case "via_upstream", "no_healthy_upstream", "cluster_not_found", "upstream_host_not_found":
+	case upstream, "no_healthy_upstream", "cluster_not_found", "upstream_host_not_found":
 		return true
 	}
 	why, found := strings.CutPrefix(details, reset)

@@ -322,7 +322,7 @@ func TestMisconfigured(t *testing.T) {
 	watching.ObservabilityMode = true
 	for _, tt := range []struct {
 		parameters []string
-		send       *pb.ProcessingRequest
+		sends      []*pb.ProcessingRequest
 		want       string
 	}{
 		{[]string{"api=openai", "api=anthropic"}, nil, "the metadata headgate-llm are there more than once"},
@@ -330,11 +330,14 @@ func TestMisconfigured(t *testing.T) {
 		{[]string{"key=x"}, nil, `"key" is no parameter of headgate-llm, which are api, other_paths, over_max_output, unfinished`},
 		{[]string{"api=openai&api=openai"}, nil, `"api" of headgate-llm is "openai, openai", must be one of openai, anthropic, compatible`},
 		{[]string{"unfinished=maybe"}, nil, `"unfinished" of headgate-llm is "maybe", must be one of reserved, seen`},
-		{nil, watching, "observability_mode is on, in which Envoy does not wait for a decision; use a rule with mode: shadow"},
-		{nil, body(call), "the body of a request has come that was not asked for; the filter's request_body_mode must be NONE, with allow_mode_override"},
-		{nil, new(pb.ProcessingRequest), "the message has no part of a request or an answer"},
+		{nil, []*pb.ProcessingRequest{watching}, "observability_mode is on, in which Envoy does not wait for a decision; use a rule with mode: shadow"},
+		{nil, []*pb.ProcessingRequest{body(call)}, "the body of a request has come that was not asked for; the filter's request_body_mode must be NONE, with allow_mode_override"},
+		{nil, []*pb.ProcessingRequest{new(pb.ProcessingRequest)}, "the message has no part of a request or an answer"},
+		{nil, []*pb.ProcessingRequest{request(), request()}, "the headers of a request have come twice"},
+		{nil, []*pb.ProcessingRequest{request(), body(call), answer("200", ""), answer("200", "")}, "the headers of an answer have come twice"},
+		{nil, []*pb.ProcessingRequest{request(), answer("200", "via_upstream")}, "the provider has answered a request that was not decided; the filter must have request_header_mode SEND and allow_mode_override"},
 	} {
-		e := &envoy{ctx: t.Context(), sends: []*pb.ProcessingRequest{tt.send}}
+		e := &envoy{ctx: t.Context(), sends: tt.sends}
 		for _, p := range tt.parameters {
 			md, _ := metadata.FromIncomingContext(e.ctx)
 			e.ctx = metadata.NewIncomingContext(e.ctx, metadata.Join(md, metadata.Pairs(extproc.Metadata, p)))
