@@ -408,7 +408,12 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		o.fail(ctx, err)
 		return o
 	}
-	d.Spent(ctx, &policy.Spending{Set: r.Policy.Set, Used: s.Usage, Known: used != nil, Reservation: &reserved, Units: units})
+	spent := policy.Spending{Set: r.Policy.Set, Used: s.Usage, Known: used != nil, Reservation: &reserved, Units: units}
+	call := spent.Known
+	spent.Charged(func(*headgate.Check, policy.Counted, int64) { call = true })
+	if call {
+		d.Spent(ctx, &spent)
+	}
 	o.decide(r.decisions)
 	return o
 }

@@ -115,3 +115,24 @@ func TestUsageAgainstOracle(t *testing.T) {
 		}
 	}
 }
+
+// Observers are told of no work but calls to language models.
+func TestOtherWorkIsNotSpent(t *testing.T) {
+	t.Parallel()
+	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("work", headgate.PerHour(10))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
+	told := 0
+	d.Spending = func(context.Context, *policy.Spending) { told++ }
+	for i, given := range []decide.Given{decide.GivenCost, decide.GivenUsage} {
+		reserved := decide.Request{Ask: decide.Ask{Reserve: true}, Given: decide.GivenDescriptor}
+		reserved.Decide(t.Context(), d)
+		var request decide.Request
+		o := request.Settle(t.Context(), d, decide.Settlement{Reservation: reserved.Reservation.ID, Given: given})
+		if o.Kind != decide.Decided || told != i {
+			t.Errorf("observers are told of %d, want %d: %s", told, i, o.Text())
+		}
+	}
+}
