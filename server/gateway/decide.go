@@ -78,9 +78,11 @@ func (d *decision) ahead(h http.Header) *refusal {
 	if refused != nil {
 		return refused
 	}
-	// Something has become free since. The whole decision begins anew.
-	if err := c.GiveBack(ctx); err != nil {
-		id.g.options.Logger.LogAttrs(ctx, slog.LevelError, "units could not be refunded", slog.Any("error", err))
+	// Something has become free since, or the store is away. The whole decision begins anew.
+	if c.Unsettled() {
+		if err := c.GiveBack(ctx); err != nil {
+			id.g.options.Logger.LogAttrs(ctx, slog.LevelError, "units could not be refunded", slog.Any("error", err))
+		}
 	}
 	d.leave()
 	d.load.Permit.Done(flow.Unused)

@@ -490,13 +490,16 @@ func TestLLMBodiesAreLetGo(t *testing.T) {
 }
 
 // lately is a store whose limits, while full is set, have nothing left when they are looked at, and
-// something when they are asked.
+// something when they are asked. While down is set, it takes nothing unless it is reserved.
 type lately struct {
 	*memory.Store
-	full atomic.Bool
+	full, down atomic.Bool
 }
 
 func (s *lately) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if op == headgate.OpTake && s.down.Load() {
+		return dst, headgate.ErrUnavailable
+	}
 	out, err := s.Store.Take(ctx, op, checks, dst)
 	for i := range out[len(dst):] {
 		out[len(dst)+i].Allowed = out[len(dst)+i].Allowed && (op != headgate.OpPeek || !s.full.Load())
@@ -524,6 +527,10 @@ func TestLLMBodiesThatNeedNotBeRead(t *testing.T) {
 	passes("ada")
 	store.full.Store(false)
 	passes("bob")
+	store.down.Store(true)
+	// What the store has failed to take is not given back, which would make room.
+	ask(t, client(t), http.MethodPost, f.url+"/v1/chat/completions", strings.NewReader(large), "X-Api-Key: bob").wants(t, http.StatusTooManyRequests)
+	store.down.Store(false)
 	for _, tt := range []struct {
 		key, headers string
 		status       int
