@@ -159,6 +159,9 @@ func (p *Prometheus) Marks(ctx context.Context, from, until time.Time) (marks []
 		return answer
 	}
 	for _, s := range over("count by (hash) (headgate_policy_info{" + labels + "})") {
+		if len(s.Values) == 0 {
+			continue // Prometheus sends no such series, but something else may answer.
+		}
 		if first := s.Values[0].at; first.Sub(from) > step {
 			marks = append(marks, Mark{At: first.UnixMilli(), Kind: "policy", Text: "another policy is in force"})
 		}
