@@ -79,9 +79,9 @@ func (s *shard) lending() int64 {
 // derive makes what is enforced of a rule for a key.
 func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
 	k.rule.Store(of)
-	s.mu.Lock()
+	s.mu.Lock() // also while it is stored, so that it is not older than what publish and divide clear
+	defer s.mu.Unlock()
 	lent, until := s.lent[k.id], s.until
-	s.mu.Unlock()
 	own := s.floors.Load()
 	loc := own.rules.Of(of)
 	switch {
