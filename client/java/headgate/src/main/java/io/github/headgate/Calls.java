@@ -381,21 +381,27 @@ final class Calls implements AutoCloseable {
             return turn;
         }
 
-        synchronized void give() {
+        void give() {
+            CompletableFuture<Void> turn = next();
+            if (turn == null) {
+                return;
+            }
+            threads.execute(() -> { // without the lock: when the client is closed, this thread makes the call
+                if (!turn.complete(null)) {
+                    give(); // It was cancelled just now.
+                }
+            });
+        }
+
+        private synchronized CompletableFuture<Void> next() {
             CompletableFuture<Void> next = waiting.poll();
             while (next != null && next.isDone()) {
                 next = waiting.poll(); // It was cancelled.
             }
             if (next == null) {
                 free++;
-                return;
             }
-            CompletableFuture<Void> turn = next;
-            threads.execute(() -> {
-                if (!turn.complete(null)) {
-                    give(); // It was cancelled just now.
-                }
-            });
+            return next;
         }
     }
 }

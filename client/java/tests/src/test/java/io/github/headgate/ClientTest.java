@@ -274,6 +274,54 @@ class ClientTest {
         }
     }
 
+    /** Calls that wait for others when the client is closed are made, and not one by one. */
+    @Test
+    void callsThatWaitWhenItIsClosed() throws Exception {
+        String good = "{\"allowed\":true,\"retry_after_ms\":0,\"delay_ms\":0,\"decisions\":[]}";
+        var come = new AtomicInteger();
+        var closed = new CountDownLatch(1);
+        var two = new CountDownLatch(2);
+        var server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.setExecutor(Executors.newCachedThreadPool());
+        server.createContext("/", exchange -> {
+            exchange.getRequestBody().readAllBytes();
+            try {
+                if (come.incrementAndGet() <= 64) {
+                    closed.await();
+                } else {
+                    two.countDown();
+                    two.await();
+                }
+            } catch (InterruptedException err) {
+                throw new IllegalStateException(err);
+            }
+            exchange.sendResponseHeaders(200, good.length());
+            exchange.getResponseBody().write(good.getBytes());
+            exchange.close();
+        });
+        server.start();
+        try {
+            var client = Client.builder().url("http://127.0.0.1:" + server.getAddress().getPort()).timeout(Service.TIMEOUT).build();
+            var calls = new ArrayList<CompletableFuture<Verdict>>();
+            for (int i = 0; i < 70; i++) {
+                calls.add(client.async().check(Request.of("mail", "ann")));
+            }
+            Service.until(() -> come.get() == 64);
+            var closing = CompletableFuture.runAsync(client::close);
+            Service.until(client.async().calls.threads::isShutdown);
+            closed.countDown();
+            for (var call : calls) {
+                assertTrue(call.join().allowed());
+            }
+            closing.join();
+        } finally {
+            two.countDown();
+            two.countDown();
+            server.stop(0);
+            ((ExecutorService) server.getExecutor()).shutdown();
+        }
+    }
+
     /** It stops waiting for an answer, too, and other calls go on. */
     @Test
     void aThreadThatIsInterruptedHearsNoAnswer() throws Exception {
