@@ -84,6 +84,9 @@ final class Connection implements AutoCloseable {
             return false;
         }
         try {
+            if (in.available() > 0) {
+                return false; // TLS has it already.
+            }
             channel.configureBlocking(false);
             int come = channel.read(ByteBuffer.allocate(1));
             channel.configureBlocking(true);
