@@ -193,7 +193,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 		registry.MustRegister(ofMemory(store))
 	}
 	if a.insights != nil {
-		registry.MustRegister(scraped(a.insights.collect))
+		registry.MustRegister(scraped(a.collectInsights))
 	}
 	soft, lists := newSoftHits(registry), newListHits(registry)
 	spending := prom.NewSpending()

@@ -290,13 +290,17 @@ func (a *App) seen(decider decide.Decider, door string) decide.Decider {
 }
 
 // collect adds the metrics of the insights.
-func (i *insights) collect(m scrape) {
+func (a *App) collectInsights(m scrape) {
+	i, set := a.insights, a.Policy().Set
 	bytes, left := i.Memory()
 	const help = "What was left out of what is known of keys. What: decisions (of rules that there was no memory for), events (denials of a key that had one within the same second)."
 	m.gauge("headgate_insight_bytes", "Memory of what is known of keys, which is bounded.", float64(bytes))
 	m.counter("headgate_insight_left_out_total", help, left.Decisions, "what", "decisions")
 	m.counter("headgate_insight_left_out_total", help, left.Events, "what", "events")
 	for rule, c := range i.Checks() {
+		if set.Rule(rule) == nil {
+			continue // A caller has brought it along, or the policy no longer has it.
+		}
 		for _, of := range []part{{"allowed", c.Allowed}, {"denied", c.Denied}, {"shadow", c.Shadow}, {"uncharged", c.Uncharged}, {"failed", c.Failed}} {
 			m.counter("headgate_rule_checks_total", "Requests that a rule bound, each once, however many limits the rule has. Outcome: allowed (charged), denied, shadow (it is on trial and would have denied), uncharged (another rule denied), failed (no decision).", of.n, "rule", rule, "outcome", of.value)
 		}

@@ -127,6 +127,7 @@ type shownEntry struct {
 type shownReservation struct {
 	ForMS    int64 `json:"for_ms"`
 	GiveBack bool  `json:"give_back"`
+	Typical  bool  `json:"typical,omitempty"`
 }
 
 type shownSubjects struct {
@@ -214,7 +215,7 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 	}
 	if r.Reservation != (policy.Reservation{}) {
 		terms := headgate.Terms{For: r.Reservation.For}
-		shown.Reservation = &shownReservation{terms.Term().Milliseconds(), r.Reservation.GiveBack}
+		shown.Reservation = &shownReservation{terms.Term().Milliseconds(), r.Reservation.GiveBack, r.Reservation.Typical}
 	}
 	return shown
 }

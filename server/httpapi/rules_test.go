@@ -89,7 +89,7 @@ func TestRulesShowAll(t *testing.T) {
 		reflect.TypeFor[policy.Costs]():       {"Entry", "Values", "Other", "Per", "Max"},
 		reflect.TypeFor[policy.Condition]():   {"Entry", "Equals", "Prefixes", "Networks", "Hashes", "Not"},
 		reflect.TypeFor[policy.ListEntry]():   {"Name", "Match", "Until", "Replaces", "Pos"},
-		reflect.TypeFor[policy.Reservation](): {"For", "GiveBack"},
+		reflect.TypeFor[policy.Reservation](): {"For", "GiveBack", "Typical"},
 		// The rows are clients.
 		reflect.TypeFor[policy.Subjects](): {"By", "Table", "Other", "OtherPos", "File"},
 	} {
