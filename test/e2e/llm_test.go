@@ -58,42 +58,49 @@ routes:
 // understand what is refused.
 func TestLanguageModelClients(t *testing.T) {
 	t.Parallel()
-	ask := func(t *testing.T, args ...string) []string {
+	ask := func(t *testing.T, program []string, args ...string) []string {
 		t.Helper()
-		cmd := command(t, "python3", append([]string{"testdata/llm/ask.py"}, args...)...)
+		cmd := command(t, program[0], append(program[1:], args...)...)
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, "llm-clients-1"), "PYTHONDONTWRITEBYTECODE=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", args, err, out)
+			t.Fatalf("%s %s: %v\n%s", program, args, err, out)
 		}
 		return strings.Split(string(out), "\n")
 	}
 	provider := &llmtest.Provider{Key: "theirs"}
 	before := httptest.NewServer(provider)
 	t.Cleanup(before.Close)
-	direct := ask(t, before.URL, "theirs", "answers")
-	if len(direct) != 14 {
-		t.Fatalf("directly\n%s", direct)
+	programs := [][]string{{"python3", "testdata/llm/ask.py"}, {"node", "testdata/llm/ask.mjs"}}
+	var direct [][]string
+	for _, program := range programs {
+		answers := ask(t, program, before.URL, "theirs", "answers")
+		if len(answers) != 14 {
+			t.Fatalf("%s, directly\n%s", program, answers)
+		}
+		direct = append(direct, answers)
 	}
 	compare := func(t *testing.T, url string) {
 		t.Helper()
-		through := ask(t, url, "mine", "answers", "refusals")
-		if len(through) < len(direct) {
-			t.Fatalf("not all calls\n%s", through)
-		}
-		for i, want := range direct[:13] {
-			if through[i] != want {
-				t.Errorf("got\n%s\ndirectly\n%s", through[i], want)
+		for i, program := range programs {
+			through := ask(t, program, url, "mine", "answers", "refusals")
+			if len(through) < len(direct[i]) {
+				t.Fatalf("%s: not all calls\n%s", program, through)
 			}
-		}
-		refusals := strings.Join(through[13:], "\n")
-		for _, want := range []string{
-			`["large", ["RateLimitError", 429, `, `["large messages", ["RateLimitError", 429, `,
-			`["no price", ["BadRequestError", 400, `, `["no price for messages", ["BadRequestError", 400, `,
-			`["stranger", ["PermissionDeniedError", 403, `, `["paced", "answered"]`, `It never fits`,
-		} {
-			if !strings.Contains(refusals, want) {
-				t.Errorf("refusals do not have %s:\n%s", want, refusals)
+			for j, want := range direct[i][:13] {
+				if through[j] != want {
+					t.Errorf("%s: got\n%s\ndirectly\n%s", program, through[j], want)
+				}
+			}
+			refusals := strings.Join(through[13:], "\n")
+			for _, want := range []string{
+				`["large",["RateLimitError",429,`, `["large messages",["RateLimitError",429,`,
+				`["no price",["BadRequestError",400,`, `["no price for messages",["BadRequestError",400,`,
+				`["stranger",["PermissionDeniedError",403,`, `["paced","answered"]`, `It never fits`,
+			} {
+				if !strings.Contains(refusals, want) {
+					t.Errorf("%s: refusals do not have %s:\n%s", program, want, refusals)
+				}
 			}
 		}
 	}

@@ -18,7 +18,7 @@ tool = {"name": "f", "description": "d", "parameters": {"type": "object", "prope
 
 
 def show(name, value):
-    print(json.dumps([name, value], sort_keys=True))
+    print(json.dumps([name, value], sort_keys=True, separators=(",", ":")))
 
 
 def plain(value):
