@@ -54,11 +54,15 @@ type loadRequest struct {
 	Insecure    bool          `help:"Do not verify the target's TLS certificate."`
 	PID         int64         `help:"Process id of the service on this machine, for --expect 'cpu<1.5'." name:"pid" placeholder:"PID" default:"0"`
 
-	Expect []string `help:"Exit with 1 unless this holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
-	Audit  bool     `help:"Check that the limiter tells the truth in Retry-After, remaining and reset. Takes as long as the limiter says to wait."`
-	HTML   string   `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
-	JSON   bool     `help:"Print the result as JSON." name:"json"`
-	Quiet  bool     `help:"Print no progress."`
+	Expect []string      `help:"Exit with 1 unless this holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
+	Audit  bool          `help:"Check that the limiter tells the truth in Retry-After, remaining and reset. Takes as long as the limiter says to wait."`
+	Limit  string        `help:"With --audit: what the limiter should hold, such as 10/1s, or 10/1s/20 for a burst of 20. Then it is kept busy, and each decision is compared with the algorithms." placeholder:"COUNT/PERIOD[/BURST]"`
+	Cost   int64         `help:"With --audit --limit: how many units a request takes." default:"1" placeholder:"N"`
+	Watch  time.Duration `help:"With --audit: how long the limiter is kept busy at least, for instance while the store under it is restarted. Default: until it was seen to become free several times" placeholder:"DURATION"`
+	Fresh  bool          `help:"Open a new connection for each request, so that all processes behind one address are reached."`
+	HTML   string        `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
+	JSON   bool          `help:"Print the result as JSON." name:"json"`
+	Quiet  bool          `help:"Print no progress."`
 }
 
 // Help is the detailed help.
@@ -70,7 +74,8 @@ func (loadRequest) Help() string {
 		"  headgate load --search --expect 'p95<200ms' --json http://127.0.0.1:8080/ > capacity.json\n" +
 		"  headgate load --steps 100,200,400 --html report.html http://127.0.0.1:8080/\n" +
 		"  headgate load --rate 100 --mix access.log http://127.0.0.1:8080\n" +
-		"  headgate load --audit --header 'X-API-Key: test' http://127.0.0.1:8080/"
+		"  headgate load --audit --header 'X-API-Key: test' http://127.0.0.1:8080/\n" +
+		"  headgate load --audit --limit 10/1s --fresh --watch 1m http://127.0.0.1:8080/"
 }
 
 const loadHint = "headgate load --help has examples"
@@ -95,7 +100,7 @@ func (k *loadRequest) Run(c *call) error {
 	}
 	o := load.Options{
 		Targets: targets, Connections: int(k.Connections), Timeout: k.Timeout, MaxLag: k.MaxLag, HTTP2: k.HTTP2,
-		Remote: k.Remote, Insecure: k.Insecure, PID: int(k.PID),
+		Fresh: k.Fresh, Remote: k.Remote, Insecure: k.Insecure, PID: int(k.PID),
 	}
 	view := newLoadView(c.stderr, k.Quiet)
 	o.Progress, o.Every = view.show, view.every
@@ -120,7 +125,8 @@ func (k *loadRequest) Run(c *call) error {
 func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *loadView, shapes []load.Shape, expect []load.Expectation, r *load.Report) (err error) {
 	switch {
 	case k.Audit:
-		r.Audit, err = client.Audit(ctx, load.AuditOptions{Told: view.say})
+		promise, _ := load.ParsePromise(k.Limit) // It was checked.
+		r.Audit, err = client.Audit(ctx, load.AuditOptions{Limit: promise, Cost: k.Cost, Watch: k.Watch, Told: view.say})
 		return err
 	case k.Search:
 		r.Found, err = client.Search(ctx, load.Search{
@@ -188,7 +194,7 @@ func (k *loadRequest) judge(r *load.Report, expect []load.Expectation, ended err
 	case r.Audit == nil:
 	case !r.Audit.Honest:
 		wrong = append(wrong, "what the limiter says is not true")
-	case ended == nil && !slices.ContainsFunc(r.Audit.Rounds, func(r load.AuditRound) bool { return r.Denied != "" }):
+	case ended == nil && (r.Audit.Held == nil || r.Audit.Held.Denied == 0) && !slices.ContainsFunc(r.Audit.Rounds, func(r load.AuditRound) bool { return r.Denied != "" }):
 		wrong = append(wrong, "no request was denied: there is no limiter, or it admits more than the audit sends, so nothing was audited")
 	}
 	if r.Found != nil && ended == nil && r.Sustainable == 0 {
@@ -289,6 +295,14 @@ func (k *loadRequest) check(c *call) {
 	if k.Forward != "" && len(k.Mix)+len(k.Arrivals) == 0 {
 		c.mistakes = append(c.mistakes, "--forward goes with --mix and --arrivals, whose logs have the addresses")
 	}
+	if !k.Audit && (k.Limit != "" || k.Cost != 1 || k.Watch != 0) {
+		c.mistakes = append(c.mistakes, "--limit, --cost and --watch go with --audit only")
+	}
+	if _, err := load.ParsePromise(k.Limit); err != nil {
+		c.mistake(err)
+	}
+	c.within("cost", k.Cost >= 1, fmt.Sprintf("%d, must be at least 1", k.Cost))
+	c.within("watch", k.Watch >= 0 && k.Watch <= load.MaxFor, fmt.Sprintf("%v, must be 0s to %v", k.Watch, load.MaxFor))
 	c.within("speed", k.Speed > 0 && k.Speed <= 1e6, fmt.Sprintf("%g, must be more than 0 and at most 1000000", k.Speed))
 	c.within("duration", k.Duration > 0 && k.Duration <= load.MaxFor, fmt.Sprintf("%v, must be more than 0s and at most %v", k.Duration, load.MaxFor))
 	c.within("connections", k.Connections >= 1 && k.Connections <= load.MaxConnections, fmt.Sprintf("%d, must be 1 to %d", k.Connections, load.MaxConnections))

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,21 +201,26 @@ func TestLoadAudit(t *testing.T) {
 }
 
 // TestLoadAuditWithoutLimiter: an audit that finds no limiter is no success, or a test in CI would
-// be green without one. A limiter that says nothing says nothing wrong.
+// be green without one. One that says nothing is known by what it does.
 func TestLoadAuditWithoutLimiter(t *testing.T) {
 	t.Parallel()
 	for _, limited := range []bool{false, true} {
-		n := 0
+		var mu sync.Mutex
+		var next time.Time
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if n++; limited && n > 5 {
-				w.WriteHeader(http.StatusTooManyRequests)
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now(); limited && now.Before(next) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			} else {
+				next = now.Add(200 * time.Millisecond)
 			}
 		}))
 		code, stdout, stderr := command(t, append([]string{"load", "--audit", s.URL}, patient...)...)
 		s.Close()
 		want, text := CodeNo, "no request was denied"
 		if limited {
-			want, text = CodeOK, "UNKNOWN"
+			want, text = CodeOK, "with a burst of 1"
 		}
 		if code != want || !strings.Contains(stdout+stderr, text) {
 			t.Errorf("limited %t: exit code %d\n%s%s", limited, code, stdout, stderr)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/httplimit/outbound"
@@ -17,6 +19,14 @@ type AuditOptions struct {
 	Most int
 	// Patience is the longest announced wait that the audit waits for. Zero means two minutes.
 	Patience time.Duration
+	// Limit is what the limiter should hold. If it is the zero value, the audit looks for a limit
+	// that explains what it sees, unless the answers name one.
+	Limit Promise
+	// Cost is how many units of Limit a request takes. Zero means 1.
+	Cost int64
+	// Watch is how long the limiter is kept busy with Limit, at least. Zero means until it was seen
+	// to become free several times.
+	Watch time.Duration
 	// Told is called with a text about each step. It may be nil.
 	Told func(string)
 }
@@ -29,6 +39,30 @@ type Audit struct {
 	Findings []Finding `json:"findings"`
 	// Rounds are what happened, round by round.
 	Rounds []AuditRound `json:"rounds"`
+	// Held is how the limiter behaved while it was kept busy; nil if it was not.
+	Held *Held `json:"held,omitempty"`
+}
+
+// Held is how a limiter that was kept busy compares with an algorithm.
+type Held struct {
+	// Algorithm and Limit are what explains most of what was seen; Algorithm is empty if nothing
+	// does. Given says that the limit was given.
+	Algorithm string  `json:"algorithm"`
+	Limit     Promise `json:"limit"`
+	Given     bool    `json:"given"`
+	// Admitted and Denied are how many requests were. Over are the admissions beyond the limit,
+	// and Early the denials for which there was room.
+	Admitted int `json:"admitted"`
+	Denied   int `json:"denied"`
+	Over     int `json:"over"`
+	Early    int `json:"early"`
+	// RetryShortMS and RetryLongMS are the largest errors of the announced waits, of Compared.
+	RetryShortMS float64 `json:"retry_short_ms"`
+	RetryLongMS  float64 `json:"retry_long_ms"`
+	Compared     int     `json:"retry_compared"`
+	// OverAt is when the first and EarlyAt when the first of these were, since the beginning.
+	OverAt  float64 `json:"first_over_ms"`
+	EarlyAt float64 `json:"first_early_ms"`
 }
 
 // Finding is the result for one thing that a limiter says.
@@ -84,7 +118,8 @@ type resetTried struct {
 type probe struct {
 	answer
 	hint outbound.Hint
-	at   time.Time
+	at   time.Time // when it was sent
+	end  time.Time // when it was answered
 }
 
 // Audit brings the limiter of the first target to a denial several times, one request after the
@@ -95,8 +130,9 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 	if o.Told == nil {
 		o.Told = func(string) {}
 	}
-	a := &auditor{client: c, o: &o, sender: c.sender()}
-	defer func() { c.idle = append(c.idle, a.sender) }()
+	o.Cost = cmp.Or(o.Cost, 1)
+	a := &auditor{client: c, o: &o, began: time.Now(), senders: []sender{c.sender()}}
+	defer func() { c.idle = append(c.idle, a.senders...) }()
 	var rounds []AuditRound
 	for i := range o.Rounds {
 		r, err := a.round(ctx, i)
@@ -110,20 +146,57 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 			break // another round would not be denied either
 		}
 	}
-	return conclude(rounds), nil
+	last := len(rounds) - 1
+	audit := conclude(rounds)
+	silent := rounds[0].Limit < 0 && rounds[0].RetryAfterMS < 0 && (rounds[last].Denied != "" || a.slow(&rounds[last]))
+	if o.Limit.Count == 0 && o.Watch == 0 && !silent {
+		return audit, nil
+	}
+	a.o.Told("keeping the limiter busy, to see when it becomes free")
+	if err := a.watch(ctx); err != nil {
+		return audit, err
+	}
+	a.judge(audit)
+	return audit, nil
 }
 
 // auditor audits.
 type auditor struct {
 	client *Client
 	o      *AuditOptions
-	sender sender
+	began  time.Time
+	refuse string // the status of denials
+	seen   []decision
+	busy   time.Duration // since when it is kept busy
+
+	senders []sender // as many as were needed at once
 }
 
-// ask sends one request.
-func (a *auditor) ask(ctx context.Context) (p probe, err error) {
+// ask sends one request, and notes what was decided.
+func (a *auditor) ask(ctx context.Context) (probe, error) {
+	p, err := a.send(ctx, a.senders[0])
+	if err == nil {
+		a.note(&p)
+	}
+	return p, err
+}
+
+// note notes what was decided. Failures are no decisions.
+func (a *auditor) note(p *probe) {
+	if denied := p.denied() || p.code == a.refuse; denied || p.kind == served {
+		d := decision{p.at.Sub(a.began), p.end.Sub(a.began), !denied, p.hint.Wait}
+		if d.wait > a.o.Patience {
+			d.wait = 0 // The audit does not see its end.
+		}
+		a.seen = append(a.seen, d)
+	}
+}
+
+// send sends one request.
+func (a *auditor) send(ctx context.Context, s sender) (p probe, err error) {
 	p.at = time.Now()
-	p.answer = a.sender.send(ctx, a.client.options.Targets[0], p.at.Add(a.client.options.Timeout))
+	p.answer = s.send(ctx, a.client.options.Targets[0], p.at.Add(a.client.options.Timeout))
+	p.end = time.Now()
 	if p.kind == abandoned {
 		return p, context.Cause(ctx)
 	}
@@ -151,13 +224,20 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 			return r, err
 		}
 		last = p
-		if p.denied() {
+		// Some limiters refuse like a server that is overloaded; nginx does unless it is told otherwise.
+		if p.denied() || p.status == http.StatusServiceUnavailable && (len(seen) > 0 || p.code == a.refuse) {
+			if a.refuse = p.code; !p.denied() && i == 0 {
+				a.note(&p) // It was not known yet that this is a denial.
+			}
 			r.Denied = p.code
 			break
 		}
 		seen = append(seen, p)
+		if r.Admitted, r.PassedMS = len(seen), ms(p.end.Sub(began)); a.slow(r) && len(p.hint.Windows) == 0 {
+			break
+		}
 	}
-	r.Admitted, r.PassedMS = len(seen), ms(last.at.Sub(began))
+	r.Admitted, r.PassedMS = len(seen), ms(last.end.Sub(began))
 	if len(seen) > 0 {
 		if w, ok := tightest(&seen[0]); ok {
 			r.Limit, r.Remaining = w.Limit, w.Remaining
@@ -166,7 +246,7 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	if r.Denied == "" {
 		return r, nil
 	}
-	r.compare(seen, last.at)
+	r.compare(seen, last.at, a.o.Cost)
 	if err := a.retry(ctx, r, &last, i); err != nil {
 		return r, err
 	}
@@ -185,14 +265,14 @@ func tightest(p *probe) (least outbound.Window, ok bool) {
 }
 
 // compare compares what each answer promised to what was admitted after it.
-func (r *AuditRound) compare(seen []probe, denied time.Time) {
+func (r *AuditRound) compare(seen []probe, denied time.Time, cost int64) {
 	for i := range seen {
 		w, ok := tightest(&seen[i])
 		if !ok {
 			continue
 		}
-		after := int64(len(seen) - 1 - i)
-		if w.Remaining > after {
+		after := int64(len(seen)-1-i) * cost
+		if w.Remaining > after+cost-1 {
 			r.overstated++
 		}
 		// Units may have become free since then: the whole limit at the reset, which may have been
@@ -206,7 +286,7 @@ func (r *AuditRound) compare(seen []probe, denied time.Time) {
 			parts++
 		}
 		free := int64(float64(w.Limit) * parts)
-		if after > w.Remaining+free+1 {
+		if after > w.Remaining+free+cost {
 			r.understated++
 		}
 	}
@@ -400,4 +480,176 @@ func findReset(rounds []AuditRound) Finding {
 		f.Outcome, f.Text = True, fmt.Sprintf("when the time of reset, %v, was over, a request was admitted, and %d of %d were left", t.wait, t.remaining, t.limit)
 	}
 	return f
+}
+
+// slow reports whether a round's requests were answered so slowly that a limiter may delay them.
+func (a *auditor) slow(r *AuditRound) bool {
+	const long, each = 3000, 10 // milliseconds
+	return r.Denied == "" && r.PassedMS >= long && r.PassedMS/float64(max(r.Admitted, 1)) >= each
+}
+
+// The volleys by which a limiter is kept busy.
+const (
+	smallest = 4
+	largest  = 256
+	mostSeen = 20_000
+	shortest = 2 * time.Second
+	idle     = 30 * time.Second     // for how long nothing may become free
+	pause    = 5 * time.Millisecond // between volleys, at first
+)
+
+// watch keeps the limiter busy, with several requests at once, so that whatever it admits it
+// admits at the earliest instant.
+func (a *auditor) watch(ctx context.Context) error {
+	volley, begun, free := smallest, time.Now(), 0
+	a.busy = begun.Sub(a.began)
+	denied := true // by the volley before
+	for len(a.seen) < mostSeen {
+		n := len(a.seen)
+		if err := a.volley(ctx, min(volley, a.client.options.Connections)); err != nil {
+			return err
+		}
+		admitted := 0
+		for _, d := range a.seen[n:] {
+			if d.admitted {
+				admitted++
+			}
+		}
+		sent := len(a.seen) - n
+		if denied && admitted > 0 {
+			free++
+		}
+		if admitted < sent {
+			denied = true
+		} else if sent > 0 {
+			denied = false
+		}
+		passed := time.Since(begun)
+		if free == 0 && passed >= max(idle, a.o.Watch, 2*a.o.Limit.Period) {
+			break // It is not worth waiting for.
+		}
+		if free > enough && passed >= max(a.o.Watch, shortest) || passed >= max(a.o.Patience, a.o.Watch) {
+			break
+		}
+		switch {
+		case sent > 0 && admitted == sent:
+			volley = min(2*volley, largest)
+			continue
+		case admitted > 0:
+			continue
+		}
+		volley = max(volley/2, smallest)
+		if err := rest(ctx, min(max(pause, passed/100), 250*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volley sends several requests at once. Those that are not answered are left out: the service, or
+// the store under it, may be starting again.
+func (a *auditor) volley(ctx context.Context, n int) error {
+	for len(a.senders) < n {
+		a.senders = append(a.senders, a.client.sender())
+	}
+	probes, errs := make([]probe, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { probes[i], errs[i] = a.send(ctx, a.senders[i]) })
+	}
+	all.Wait()
+	for i := range probes {
+		if a.refuse == "" && errs[i] == nil && probes[i].status == http.StatusServiceUnavailable && len(a.seen) > 0 {
+			a.refuse = probes[i].code // as in a round
+		}
+	}
+	for i := range probes {
+		if errs[i] == nil {
+			a.note(&probes[i])
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// judge compares all that was decided with the algorithms.
+func (a *auditor) judge(audit *Audit) {
+	h := newHistory(a.seen, time.Duration(a.began.UnixNano()))
+	held := &Held{Given: a.o.Limit.Count > 0, Admitted: len(h.admitted), Denied: len(h.denied)}
+	audit.Held = held
+	var c conduct
+	found := true
+	if held.Given {
+		held.Limit = a.o.Limit
+		held.Limit.cost = a.o.Cost
+		c = h.closest(held.Limit)
+	} else {
+		c, found = h.guess(a.busy)
+		held.Limit = c.promise
+	}
+	held.Algorithm, held.Over, held.Early = c.algorithm, len(c.over), len(c.early)
+	if c.over != nil {
+		held.OverAt = ms(c.over[0])
+	}
+	if c.early != nil {
+		held.EarlyAt = ms(c.early[0])
+	}
+	short, long, compared := h.retryErrors()
+	held.RetryShortMS, held.RetryLongMS, held.Compared = ms(short), ms(long), compared
+	for i := range audit.Findings {
+		f := &audit.Findings[i]
+		switch {
+		case f.About == "admitted" && f.Outcome != Wrong:
+			held.admitted(f, found)
+		case f.About == "retry_after" && f.Outcome != Wrong && compared > 0:
+			held.retry(f, short, long)
+		}
+	}
+	if held.Given {
+		audit.Findings = append(audit.Findings, held.early())
+	}
+	audit.Honest = true
+	for i := range audit.Findings {
+		audit.Honest = audit.Honest && audit.Findings[i].Outcome != Wrong
+	}
+}
+
+// admitted says whether more was admitted than the limit allows.
+func (h *Held) admitted(f *Finding, found bool) {
+	switch {
+	case h.Denied == 0:
+		return
+	case h.Given && h.Over > 0:
+		f.Outcome = Wrong
+		f.Text = fmt.Sprintf("%d of %d admissions are beyond %v, counted as a %s; the first came %.1f s after the beginning", h.Over, h.Admitted, h.Limit, h.Algorithm, h.OverAt/1000)
+	case h.Given:
+		f.Outcome = True
+		f.Text = fmt.Sprintf("%d were admitted and %d denied; %v was never exceeded, counted as a %s", h.Admitted, h.Denied, h.Limit, h.Algorithm)
+	case found:
+		f.Outcome = True
+		f.Text = fmt.Sprintf("%d were admitted and %d denied, as a %s of %s does", h.Admitted, h.Denied, h.Algorithm, h.Limit.seen())
+	default:
+		f.Text += "; none of the algorithms that the audit knows explains when requests were admitted; --limit says what to compare with, and --watch for how long"
+	}
+}
+
+// early says whether requests were denied for which there was room.
+func (h *Held) early() Finding {
+	f := Finding{About: "denied_early", Outcome: True, Text: fmt.Sprintf("there was room for none of %d denied requests", h.Denied)}
+	switch {
+	case h.Denied == 0:
+		f.Outcome, f.Text = Unknown, "no request was denied"
+	case h.Early > 0:
+		f.Outcome = Wrong
+		f.Text = fmt.Sprintf("there was room for %d of %d denied requests, counted as a %s of %v; for the first %.1f s after the beginning", h.Early, h.Denied, h.Algorithm, h.Limit, h.EarlyAt/1000)
+	}
+	return f
+}
+
+// retry judges the announced waits by when requests were admitted. Whole seconds may be rounded up.
+func (h *Held) retry(f *Finding, short, long time.Duration) {
+	f.Outcome = True
+	f.Text = fmt.Sprintf("%d waits were compared with the next admission: at most %v too short and %v too long", h.Compared, short.Round(time.Millisecond), long.Round(time.Millisecond))
+	if short > slackFor || long > time.Second+slackFor {
+		f.Outcome = Wrong
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,6 +62,7 @@ func TestAuditOfHeadgate(t *testing.T) {
 // window is a limiter of requests in windows of fixed length that says of itself what it is
 // told to say.
 type window20 struct {
+	mu   sync.Mutex
 	from time.Time
 	used int
 	tell func(h http.Header, left int, reset time.Duration)
@@ -68,6 +70,8 @@ type window20 struct {
 
 func (l *window20) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	const limit, period = 10, 20 * time.Second
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
 	if now.Sub(l.from) >= period {
 		l.from, l.used = now, 0
@@ -94,7 +98,7 @@ func TestAuditOfLiars(t *testing.T) {
 		text string
 	}{
 		"honest":       {func(h http.Header, left int, reset time.Duration) { say(h, 10, left, up(reset), up(reset)) }, "true true true true", ""},
-		"says nothing": {func(http.Header, int, time.Duration) {}, "unknown unknown unknown unknown", ""},
+		"says nothing": {func(http.Header, int, time.Duration) {}, "true unknown unknown unknown", "window of 10 per 20"},
 		"too early":    {func(h http.Header, left int, reset time.Duration) { say(h, 10, left, up(reset), 3*time.Second) }, "true wrong true true", "in 3 of 3 rounds a request was denied"},
 		"rounds down": {func(h http.Header, left int, reset time.Duration) {
 			say(h, 10, left, up(reset), up(reset)-2*time.Second)

@@ -66,6 +66,8 @@ type Options struct {
 	MaxLag time.Duration
 	// HTTP2 makes the client use HTTP/2, even without TLS. Requests of gRPC always use it.
 	HTTP2 bool
+	// Fresh makes each request open a connection of its own.
+	Fresh bool
 	// Remote allows targets that are not loopback addresses.
 	Remote bool
 	// Insecure accepts any certificate of the target.
@@ -166,9 +168,9 @@ func (c *Client) sender() sender {
 		return s
 	}
 	if c.transport != nil {
-		return &http2{c.transport}
+		return &http2{c.transport, c.options.Fresh}
 	}
-	return &http1{dialer: c.dialer}
+	return &http1{dialer: c.dialer, fresh: c.options.Fresh}
 }
 
 // choose chooses the target of request i.

@@ -34,6 +34,7 @@ const maxHead = 1 << 20
 // so that no time is lost between several of them.
 type http1 struct {
 	dialer *dialer
+	fresh  bool
 	conn   net.Conn
 	limit  *io.LimitedReader // of what the connection may send yet
 	in     *bufio.Reader
@@ -101,7 +102,7 @@ func (h *http1) try(ctx context.Context, t *Target, deadline time.Time) (a answe
 	if err = errors.Join(err, res.Body.Close()); err != nil {
 		return a, err
 	}
-	if res.Close || res.StatusCode == http.StatusSwitchingProtocols {
+	if h.fresh || res.Close || res.StatusCode == http.StatusSwitchingProtocols {
 		h.close()
 	}
 	return answered(res.StatusCode, res.Header), nil
@@ -149,7 +150,10 @@ func (h *http1) close() {
 }
 
 // http2 sends requests over connections that it shares with others of its kind.
-type http2 struct{ transport *http.Transport }
+type http2 struct {
+	transport *http.Transport
+	fresh     bool
+}
 
 // newTransport returns a transport that speaks HTTP/2 only.
 func newTransport(d *dialer) *http.Transport {
@@ -176,7 +180,12 @@ func (h *http2) send(ctx context.Context, t *Target, deadline time.Time) answer 
 	if len(t.body) > 0 {
 		request.Body = io.NopCloser(bytes.NewReader(t.body))
 	}
-	res, err := h.transport.RoundTrip(request)
+	transport := h.transport
+	if h.fresh {
+		transport = transport.Clone()
+		defer transport.CloseIdleConnections()
+	}
+	res, err := transport.RoundTrip(request)
 	if err == nil {
 		_, err = io.Copy(io.Discard, res.Body)
 		err = errors.Join(err, res.Body.Close())

@@ -1,0 +1,219 @@
+package load
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// model is an honest limiter of 10 per 10 s, or a bucket with a burst, with faults to be seeded.
+type model struct {
+	bucket, delay, silent bool
+	status                int
+	over                  int           // this many more are admitted
+	early                 bool          // now and then, one is denied for nothing
+	retry, window         time.Duration // added to what it says, and to the window
+	remaining             int
+	forgets               time.Duration // when, since the first request
+
+	mu          sync.Mutex
+	first, from time.Time
+	used, asked int
+	theoretical time.Time
+}
+
+func (m *model) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	m.mu.Lock()
+	now := time.Now()
+	if m.first.IsZero() {
+		m.first, m.from = now, now
+	}
+	if m.forgets > 0 && now.Sub(m.first) >= m.forgets {
+		m.forgets, m.used = 0, 0
+	}
+	m.asked++
+	admitted, wait, left := m.take(now)
+	delay := time.Duration(0)
+	if m.delay && admitted {
+		delay = m.theoretical.Sub(now) - time.Second
+	}
+	m.mu.Unlock()
+	if delay > 0 {
+		time.Sleep(delay)
+	}
+	if !m.silent {
+		w.Header().Set("X-RateLimit-Limit", "10")
+		w.Header().Set("X-RateLimit-Remaining", strconv.Itoa(left+m.remaining))
+		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+	}
+	if !admitted {
+		if !m.silent {
+			w.Header().Set("Retry-After", strconv.FormatInt(int64((wait+m.retry+time.Second-1)/time.Second), 10))
+		}
+		w.WriteHeader(m.status)
+	}
+}
+
+// take decides. A bucket has room for 10, and a unit becomes free each second.
+func (m *model) take(now time.Time) (admitted bool, wait time.Duration, left int) {
+	if m.bucket || m.delay {
+		const each, burst = time.Second, 10
+		if m.theoretical.Before(now) {
+			m.theoretical = now
+		}
+		wait = m.theoretical.Sub(now) - (burst-1)*each
+		if wait <= 0 {
+			m.theoretical = m.theoretical.Add(each)
+		}
+		return wait <= 0, max(wait, 0), 0
+	}
+	period := 10*time.Second + m.window
+	if now.Sub(m.from) >= period {
+		m.from, m.used = now, 0
+	}
+	most := 10 + m.over
+	if admitted = m.used < most && !(m.early && m.asked%7 == 3); admitted {
+		m.used++
+	}
+	return admitted, m.from.Add(period).Sub(now), max(10-m.used, 0)
+}
+
+// outcome returns what was found of each thing.
+func outcome(a *Audit) map[string]string {
+	all := make(map[string]string)
+	for _, f := range a.Findings {
+		all[f.About] = f.Outcome
+	}
+	return all
+}
+
+// TestSeededFaults: each way of lying is found, by its name, and an honest limiter has none.
+func TestSeededFaults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		m     *model
+		wrong string
+	}{
+		"honest":                {&model{}, ""},
+		"admits 10 % more":      {&model{over: 1}, "admitted"},
+		"denies early":          {&model{early: true}, "denied_early"},
+		"retry-after too short": {&model{retry: -3 * time.Second}, "retry_after"},
+		"retry-after too long":  {&model{retry: 3 * time.Second}, "retry_after"},
+		"remaining is too much": {&model{remaining: 2}, "remaining"},
+		"resets early":          {&model{window: -2 * time.Second}, "admitted"},
+		"forgets at a restart":  {&model{forgets: 43 * time.Second}, "admitted"},
+		"keeps too long":        {&model{window: 2 * time.Second}, "denied_early"},
+		"honest, with 503":      {&model{status: http.StatusServiceUnavailable}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.m.status == 0 {
+				tt.m.status = http.StatusTooManyRequests
+			}
+			o := AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: time.Minute}
+			_, a := audited(t, tt.m, o)
+			found := outcome(a)
+			if a.Honest != (tt.wrong == "") || tt.wrong != "" && found[tt.wrong] != Wrong {
+				t.Errorf("found %+v, held %+v", a.Findings, a.Held)
+			}
+		})
+	}
+}
+
+// TestSilentLimiters: a limit is found of which no answer says anything, as with nginx.
+func TestSilentLimiters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		m    *model
+		want string
+	}{
+		"bucket":       {&model{bucket: true, status: 503}, "token bucket"},
+		"delays":       {&model{delay: true, status: 503}, "paced queue"},
+		"fixed window": {&model{status: 429}, "window"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.m.silent = true
+			_, a := audited(t, tt.m, AuditOptions{})
+			if !a.Honest || outcome(a)["admitted"] != True || a.Held == nil || !strings.Contains(a.Held.Algorithm, tt.want) {
+				t.Errorf("found %+v, held %+v", a.Findings, a.Held)
+			}
+		})
+	}
+}
+
+// TestHonestAlgorithms: whatever the algorithm, what Headgate admits is what the limit says.
+func TestHonestAlgorithms(t *testing.T) {
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for _, algorithm := range []headgate.Algorithm{headgate.TokenBucket, headgate.FixedWindow, headgate.SlidingWindow, headgate.SlidingCounter} {
+		for _, cost := range []int64{1, 2, 3} {
+			t.Run(string(rune('0'+cost))+" "+algorithm.String(), func(t *testing.T) {
+				rule, err := headgate.NewRule("all", headgate.Limit{Algorithm: algorithm, Count: 10, Period: 10 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				limit, err := httplimit.New(memory.New(), httplimit.Limit(httplimit.Everyone(), rule), httplimit.Cost(func(*http.Request) int64 { return cost }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, a := audited(t, limit(ok), AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Cost: cost})
+				found := outcome(a)
+				if !a.Honest || found["admitted"] != True || found["denied_early"] != True || found["retry_after"] != True {
+					t.Errorf("found %+v, held %+v", a.Findings, a.Held)
+				}
+			})
+		}
+	}
+}
+
+// TestFresh: each request has a connection of its own, so that each process behind an address gets
+// some.
+func TestFresh(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		var conns atomic.Int32
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.Config.Protocols = new(http.Protocols)
+		s.Config.Protocols.SetHTTP1(true)
+		s.Config.Protocols.SetUnencryptedHTTP2(true)
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				conns.Add(1)
+			}
+		}
+		s.Start()
+		t.Cleanup(s.Close)
+		c, err := New(t.Context(), Options{Targets: []*Target{target(t, Request{URL: s.URL})}, Fresh: true, HTTP2: h2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := conns.Load()
+		if _, err := c.Audit(t.Context(), AuditOptions{Most: 5}); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if n := conns.Load() - before; n < 5 {
+			t.Errorf("HTTP/2 %t: 5 requests had %d connections", h2, n)
+		}
+	}
+}
+
+func TestParsePromise(t *testing.T) {
+	for text, want := range map[string]Promise{
+		"": {}, "10/1s": {Count: 10, Period: time.Second}, "10/1m/20": {Count: 10, Period: time.Minute, Burst: 20},
+	} {
+		if p, err := ParsePromise(text); err != nil || p != want {
+			t.Errorf("%q is %+v, %v", text, p, err)
+		}
+	}
+	for _, text := range []string{"10", "0/1s", "10/s", "10/0s", "10/1s/0", "10/1s/2/3"} {
+		if p, err := ParsePromise(text); err == nil {
+			t.Errorf("%q is %+v", text, p)
+		}
+	}
+}
