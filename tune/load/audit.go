@@ -501,7 +501,7 @@ const (
 // watch keeps the limiter busy, with several requests at once, so that whatever it admits it
 // admits at the earliest instant.
 func (a *auditor) watch(ctx context.Context) error {
-	volley, begun, free := smallest, time.Now(), 0
+	volley, busiest, begun, free := smallest, smallest, time.Now(), 0
 	a.busy = begun.Sub(a.began)
 	denied := true // by the volley before
 	for len(a.seen) < mostSeen {
@@ -532,14 +532,18 @@ func (a *auditor) watch(ctx context.Context) error {
 			break
 		}
 		switch {
-		case sent > 0 && admitted == sent:
+		case admitted == 0:
+			volley = 1 // One is enough to see that it is not free yet.
+		case volley == 1:
+			volley = busiest
+		case admitted == sent:
 			volley = min(2*volley, largest)
-			continue
-		case admitted > 0:
+			busiest = volley
+		}
+		if admitted > 0 {
 			continue
 		}
-		volley = max(volley/2, smallest)
-		if err := rest(ctx, min(max(pause, passed/100), 250*time.Millisecond)); err != nil {
+		if err := rest(ctx, min(max(pause, passed/50), 250*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -628,7 +632,7 @@ func (h *Held) admitted(f *Finding, found bool) {
 		f.Outcome = True
 		f.Text = fmt.Sprintf("%d were admitted and %d denied, as a %s of %s does", h.Admitted, h.Denied, h.Algorithm, h.Limit.seen())
 	default:
-		f.Text += "; none of the algorithms that the audit knows explains when requests were admitted; --limit says what to compare with, and --watch for how long"
+		f.Text = fmt.Sprintf("%d were admitted and %d denied", h.Admitted, h.Denied) + "; none of the algorithms that the audit knows explains when requests were admitted; --limit says what to compare with, and --watch for how long"
 	}
 }
 

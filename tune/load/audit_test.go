@@ -98,7 +98,7 @@ func TestAuditOfLiars(t *testing.T) {
 		text string
 	}{
 		"honest":       {func(h http.Header, left int, reset time.Duration) { say(h, 10, left, up(reset), up(reset)) }, "true true true true", ""},
-		"says nothing": {func(http.Header, int, time.Duration) {}, "true unknown unknown unknown", "window of 10 per 20"},
+		"says nothing": {func(http.Header, int, time.Duration) {}, "true unknown unknown unknown", "of 10 per 20"},
 		"too early":    {func(h http.Header, left int, reset time.Duration) { say(h, 10, left, up(reset), 3*time.Second) }, "true wrong true true", "in 3 of 3 rounds a request was denied"},
 		"rounds down": {func(h http.Header, left int, reset time.Duration) {
 			say(h, 10, left, up(reset), up(reset)-2*time.Second)

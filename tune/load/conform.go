@@ -170,25 +170,30 @@ func bucket(h *history, p Promise, tolerance float64) conduct {
 	burst := float64(cmp.Or(p.Burst, p.Count)) / float64(max(p.cost, 1))
 	// No span of time may have more admissions than the burst and what became free in it. least
 	// is the minimum, over all beginnings of a span, of the admissions before minus those freed.
-	each, count, least := p.each(short), 0.0, math.Inf(1)
-	for _, d := range h.admitted {
+	// After a denial there is less than one unit, so that no more than one comes before what is freed.
+	each, count, least, empty, known := p.each(short), 0.0, math.Inf(1), math.Inf(1), 0
+	for i, d := range h.admitted {
+		for ; known < len(h.denied) && h.denied[known].answered < h.soonest[i]; known++ {
+			empty = min(empty, count-float64(h.denied[known].sent-grain)/each)
+		}
 		least = min(least, count-float64(d.sent-grain)/each)
-		if count+1-float64(d.answered+grain)/each > burst+least+1e-9 {
+		if count+1-float64(d.answered+grain)/each > min(burst+least, 1+empty)+1e-9 {
 			c.over = append(c.over, d.answered)
 			continue
 		}
 		count++
 	}
-	// The level at a denial, if each admission before it was as late as it may have been.
+	// The level at a denial, if each admission before it was as late as it may have been. Others may
+	// have used the limit before the audit.
 	each = p.each(long)
-	next, level, at := 0, burst, 0.0
+	next, level, at := 0, 0.0, 0.0
 	byAnswer := h.admitted
 	for _, d := range h.denied {
 		now := float64(d.sent - grain)
 		// Admissions that were sent before this answer may have come first.
 		for next < len(byAnswer) && byAnswer[next].answered < d.sent {
 			t := float64(byAnswer[next].answered + grain)
-			level, at = min(burst, level+max(t-at, 0)/each)-1, max(t, at)
+			level, at = max(min(burst, level+max(t-at, 0)/each)-1, 0), max(t, at)
 			next++
 		}
 		left := min(burst, level+max(now-at, 0)/each)
@@ -243,6 +248,9 @@ func sliding(h *history, p Promise, tolerance float64) conduct {
 		}
 	}
 	for _, d := range h.denied {
+		if float64(d.sent) < long {
+			continue // What was admitted before the audit may count.
+		}
 		if h.sentBefore(h.after(d.sent-2*grain-time.Duration(long)), d.answered) < p.most() {
 			c.early = append(c.early, d.sent)
 		}
@@ -293,6 +301,9 @@ func fixedFromFirst(h *history, p Promise, tolerance float64) conduct {
 		windows = append(windows, window{from: d.sent, to: d.answered, all: []decision{d}, sure: 1})
 	}
 	for _, d := range h.denied {
+		if float64(d.sent) < long {
+			continue // A window may have begun before the audit.
+		}
 		i, _ := slices.BinarySearchFunc(windows, d.answered, func(w window, t time.Duration) int { return cmp.Compare(w.from, t) })
 		if i == 0 {
 			c.early = append(c.early, d.sent)
@@ -348,7 +359,7 @@ func fixedByClock(h *history, p Promise, _ float64) conduct {
 	slices.Sort(c.over)
 	for _, d := range h.denied {
 		i := w.of(d.sent - grain)
-		if i == w.of(d.answered+grain) && within(w.possible[i], d.answered) < p.most() {
+		if i > w.of(0) && i == w.of(d.answered+grain) && within(w.possible[i], d.answered) < p.most() {
 			c.early = append(c.early, d.sent)
 		}
 	}
@@ -371,7 +382,7 @@ func slidingCounter(h *history, p Promise, _ float64) conduct {
 	slices.Sort(c.over)
 	for _, d := range h.denied {
 		i := w.of(d.sent - grain)
-		if i != w.of(d.answered+grain) {
+		if i <= w.of(0)+1 || i != w.of(d.answered+grain) {
 			continue
 		}
 		old, now := float64(len(w.possible[i-1])), float64(within(w.possible[i], d.answered))

@@ -67,7 +67,11 @@ func (m *model) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // take decides. A bucket has room for 10, and a unit becomes free each second.
 func (m *model) take(now time.Time) (admitted bool, wait time.Duration, left int) {
 	if m.bucket || m.delay {
-		const each, burst = time.Second, 10
+		const burst = 10
+		each := time.Second - time.Duration(m.over)*100*time.Millisecond
+		if m.theoretical.IsZero() {
+			m.theoretical = now.Add(time.Duration(m.used) * each)
+		}
 		if m.theoretical.Before(now) {
 			m.theoretical = now
 		}
@@ -75,7 +79,7 @@ func (m *model) take(now time.Time) (admitted bool, wait time.Duration, left int
 		if wait <= 0 {
 			m.theoretical = m.theoretical.Add(each)
 		}
-		return wait <= 0, max(wait, 0), 0
+		return wait <= 0, max(wait, 0), int((burst*each - m.theoretical.Sub(now)) / each)
 	}
 	period := 10*time.Second + m.window
 	if now.Sub(m.from) >= period {
@@ -112,6 +116,9 @@ func TestSeededFaults(t *testing.T) {
 		"resets early":          {&model{window: -2 * time.Second}, "admitted"},
 		"forgets at a restart":  {&model{forgets: 43 * time.Second}, "admitted"},
 		"keeps too long":        {&model{window: 2 * time.Second}, "denied_early"},
+		"used before":           {&model{used: 7}, ""},
+		"an empty bucket":       {&model{bucket: true, used: 10}, ""},
+		"a bucket too fast":     {&model{bucket: true, over: 1}, "admitted"},
 		"honest, with 503":      {&model{status: http.StatusServiceUnavailable}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +159,7 @@ func TestSilentLimiters(t *testing.T) {
 func TestHonestAlgorithms(t *testing.T) {
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, algorithm := range []headgate.Algorithm{headgate.TokenBucket, headgate.FixedWindow, headgate.SlidingWindow, headgate.SlidingCounter} {
-		for _, cost := range []int64{1, 2, 3} {
+		for _, cost := range []int64{1, 3} {
 			t.Run(string(rune('0'+cost))+" "+algorithm.String(), func(t *testing.T) {
 				rule, err := headgate.NewRule("all", headgate.Limit{Algorithm: algorithm, Count: 10, Period: 10 * time.Second})
 				if err != nil {
