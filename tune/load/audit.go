@@ -525,10 +525,10 @@ func (a *auditor) watch(ctx context.Context) error {
 			denied = false
 		}
 		passed := time.Since(begun)
-		if free == 0 && passed >= max(idle, a.o.Watch, 2*a.o.Limit.Period) {
+		if free == 0 && passed >= max(idle, a.o.Watch, a.o.Limit.settled()) {
 			break // It is not worth waiting for.
 		}
-		if free > enough && passed >= max(a.o.Watch, shortest) || passed >= max(a.o.Patience, a.o.Watch) {
+		if free > enough && passed >= max(a.o.Watch, shortest, a.o.Limit.settled()) || passed >= max(a.o.Patience, a.o.Watch) {
 			break
 		}
 		switch {
@@ -604,6 +604,10 @@ func (a *auditor) judge(audit *Audit) {
 		switch {
 		case f.About == "admitted" && f.Outcome != Wrong:
 			held.admitted(f, found)
+			if seen := time.Since(a.began); held.Given && f.Outcome == True && seen < a.o.Limit.settled() {
+				f.Outcome = Unknown
+				f.Text += fmt.Sprintf("; but it was watched for %v only: --watch %v would settle it", seen.Round(time.Second), a.o.Limit.settled())
+			}
 		case f.About == "retry_after" && f.Outcome != Wrong && compared > 0:
 			held.retry(f, short, long)
 		}

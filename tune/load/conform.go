@@ -62,6 +62,9 @@ func (p Promise) each(period float64) float64 {
 // most is how many requests a window admits.
 func (p Promise) most() int64 { return p.Count / max(p.cost, 1) }
 
+// settled is how long it takes until windows and buckets cannot be mistaken for each other.
+func (p Promise) settled() time.Duration { return p.Period * 5 / 2 }
+
 // seen is the text of a limit that was found by its effects.
 func (p Promise) seen() string {
 	if p.Burst > 0 {

@@ -125,7 +125,7 @@ func TestSeededFaults(t *testing.T) {
 			if tt.m.status == 0 {
 				tt.m.status = http.StatusTooManyRequests
 			}
-			o := AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: time.Minute}
+			o := AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: 2 * tt.m.forgets}
 			_, a := audited(t, tt.m, o)
 			found := outcome(a)
 			if a.Honest != (tt.wrong == "") || tt.wrong != "" && found[tt.wrong] != Wrong {
