@@ -103,8 +103,9 @@ type AuditRound struct {
 	InTime         bool `json:"tried_in_time"`
 	InTimeAdmitted bool `json:"in_time_admitted"`
 
-	overstated  int // answers that promised more than was admitted
-	understated int // answers that promised less, by more than time can explain
+	last        string // the status of the last request that was not denied
+	overstated  int    // answers that promised more than was admitted
+	understated int    // answers that promised less, by more than time can explain
 	reset       *resetTried
 }
 
@@ -181,9 +182,15 @@ func (a *auditor) ask(ctx context.Context) (probe, error) {
 	return p, err
 }
 
+// passed reports whether the limiter has let a request through. What is behind it may refuse it, but
+// a server that fails may not have got that far.
+func (p *probe) passed() bool {
+	return p.kind == served || p.kind == failed && p.class == "4xx"
+}
+
 // note notes what was decided. Failures are no decisions.
 func (a *auditor) note(p *probe) {
-	if denied := p.denied() || p.code == a.refuse; denied || p.kind == served {
+	if denied := p.denied() || p.code == a.refuse; denied || p.passed() {
 		d := decision{p.at.Sub(a.began), p.end.Sub(a.began), !denied, p.hint.Wait}
 		if d.wait > a.o.Patience {
 			d.wait = 0 // The audit does not see its end.
@@ -233,6 +240,7 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 			break
 		}
 		seen = append(seen, p)
+		r.last = p.code
 		if r.Admitted, r.PassedMS = len(seen), ms(p.end.Sub(began)); a.slow(r) && len(p.hint.Windows) == 0 {
 			break
 		}
@@ -392,7 +400,7 @@ func findDenial(rounds []AuditRound) Finding {
 		r := &rounds[i]
 		most = max(most, r.Admitted)
 		if r.Denied == "" {
-			f.Text = fmt.Sprintf("no request was denied, of %d", most)
+			f.Text = fmt.Sprintf("no request was denied, of %d; the last was answered with %s", most, r.last)
 			continue
 		}
 		if f.Outcome == Unknown {
