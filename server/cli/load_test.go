@@ -220,7 +220,7 @@ func TestLoadAuditWithoutLimiter(t *testing.T) {
 		s.Close()
 		want, text := CodeNo, "no request was denied"
 		if limited {
-			want, text = CodeOK, "with a burst of 1"
+			want, text = CodeOK, "were admitted and" // A busy machine may not see more.
 		}
 		if code != want || !strings.Contains(stdout+stderr, text) {
 			t.Errorf("limited %t: exit code %d\n%s%s", limited, code, stdout, stderr)
