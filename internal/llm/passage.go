@@ -85,8 +85,8 @@ func (p *Provider) Asked(method, path string) (protocol Protocol, call bool, pro
 }
 
 // Begin reads a call with this Content-Encoding, which is priced by the set for a request with these
-// entries, and whose body may have most bytes when it is unpacked. It keeps the body, which must not change. The error is a
-// [*CallError] or ErrTooLarge.
+// entries, and whose body may have most bytes when it is unpacked. It keeps the body, which must not
+// change. The error is a [*CallError] or ErrTooLarge.
 func (p *Provider) Begin(protocol Protocol, set *policy.Set, d policy.Descriptor, encoding []string, body []byte, most int64) (*Passage, error) {
 	if len(body) == 0 {
 		return nil, errNoBody
@@ -147,13 +147,17 @@ func Uncounted(err error) (p notice.Problem, field string) {
 // the request is no call.
 func (p *Provider) Headers(h http.Header, passage *Passage) {
 	p.API.Authorize(h, p.Key)
-	if passage == nil {
-		return
+	if passage != nil {
+		passage.Headers(h)
 	}
+}
+
+// Headers makes the headers of the call fit its Body.
+func (c *Passage) Headers(h http.Header) {
 	// The usage must be readable. The call was read as JSON, and some servers would read a form.
 	h["Accept-Encoding"] = []string{"identity"}
 	h["Content-Type"] = []string{"application/json"}
-	if !passage.Encoded {
+	if !c.Encoded {
 		delete(h, "Content-Encoding")
 	}
 }
@@ -215,8 +219,14 @@ func (c *Passage) Settle(r *headgate.Reservation, status int) (units []int64, kn
 	return units, known
 }
 
-// Spending is what observers are told of the call when it was settled.
-func (c *Passage) Spending(r *headgate.Reservation, units []int64, known bool) *policy.Spending {
+// Spending is what observers are told of the call when it was settled. After a late settlement,
+// which gives nothing back, it raises units to what was reserved.
+func (c *Passage) Spending(r *headgate.Reservation, units []int64, known, late bool) *policy.Spending {
+	for i := range units {
+		if late {
+			units[i] = max(units[i], r.Checks[i].Units())
+		}
+	}
 	s := &policy.Spending{Set: c.set, Used: c.used, Known: known, Reservation: r, Units: units}
 	if c.meter != nil && c.meter.Stream && !c.meter.First.IsZero() {
 		s.FirstChunk = c.meter.First.Sub(c.Sent)

@@ -149,8 +149,8 @@ func (x *exchange) requestBody(body []byte) (*pb.ProcessingResponse, error) {
 	if refusal, err := x.decide(); refusal != nil || err != nil {
 		return refusal, err
 	}
-	// The usage must be readable. The call was read as JSON, and some servers would read a form.
-	header := map[string][]string{"accept-encoding": {"identity"}, "content-type": {"application/json"}}
+	header := make(http.Header)
+	passage.Headers(header)
 	common := &pb.CommonResponse{HeaderMutation: set(header)}
 	if !passage.Encoded && x.encoding != nil {
 		common.HeaderMutation.RemoveHeaders = []string{"content-encoding"}
@@ -350,12 +350,9 @@ func (x *exchange) settle() {
 		x.s.options.Logger.LogAttrs(x.ctx, slog.LevelError, "the cost of a request could not be settled", slog.Any("error", err))
 	case late:
 		result = Late
-		for i := range units { // Nothing is given back.
-			units[i] = max(units[i], x.charge.Reservation.Checks[i].Units())
-		}
 	}
 	if err == nil && x.passage != nil && !x.passage.Rejected {
-		x.s.decider.Spent(x.ctx, x.passage.Spending(&x.charge.Reservation, units, known))
+		x.s.decider.Spent(x.ctx, x.passage.Spending(&x.charge.Reservation, units, known, late))
 	}
 	x.s.options.Settled(result)
 }

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
@@ -243,11 +242,6 @@ func (m *metering) unsent(never bool) {
 	if m.call != nil {
 		m.call.Rejected = never
 	}
-}
-
-// spent tells observers what the call was settled at.
-func (m *metering) spent(r *headgate.Reservation, units []int64, known bool) {
-	m.id.g.decider.Spent(m.id.r.Context(), m.call.Spending(r, units, known))
 }
 
 // answer writes a refusal as the provider's clients know it.

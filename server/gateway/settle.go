@@ -201,12 +201,9 @@ func (c *costs) settle(came outcome, status int, sent int64) {
 		logger.LogAttrs(ctx, slog.LevelError, "the cost of a request could not be settled", slog.Any("error", err))
 	case isLate:
 		result = late
-		for i := range units { // Nothing is given back.
-			units[i] = max(units[i], charge.Reservation.Checks[i].Units())
-		}
 	}
 	if err == nil && id.llm.call != nil && !id.llm.call.Rejected {
-		id.llm.spent(&charge.Reservation, units, known)
+		id.g.decider.Spent(ctx, id.llm.call.Spending(&charge.Reservation, units, known, isLate))
 	}
 	id.g.counts.settlements[result].Add(1)
 }
