@@ -185,10 +185,12 @@ func Run(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	for _, r := range rows[1:] {
 		w.Say("%d open streams: %s", p.open, r.Name)
 		a := asker{url: "http://" + addrs[r.Name] + "/v1/chat/completions", key: contenders[r.Name].key, client: client()}
-		if grown[r.Name], err = a.open(ctx, p.open, processes[r.Name]); err != nil && r.Name != lite { // It does not open so many within a minute.
+		size, err := a.open(ctx, p.open, processes[r.Name])
+		switch {
+		case err == nil:
+			grown[r.Name] = size
+		case r.Name != lite: // It may not open so many within a minute.
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
-		} else if err != nil {
-			grown[r.Name] = 0
 		}
 	}
 	spent := make(map[string]overspent)
