@@ -2,8 +2,10 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,13 +153,39 @@ func TestDebtsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestStoreFailsWhileDebtsAreCharged: nothing is charged twice.
+// unsure is a store that begins to hang between two calls, now and then, and knows what the calls
+// would have charged that did not end in time.
+type unsure struct {
+	*layertest.Scripted
+
+	mu   sync.Mutex // guards what follows
+	r    *rand.Rand // nil: it does not begin to hang of its own
+	lost map[string]int64
+}
+
+func (s *unsure) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	dst, err := s.Scripted.Take(ctx, op, checks, dst)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op == headgate.OpPeek && s.r != nil && s.r.IntN(100) == 0 {
+		s.Feel(layertest.Hangs)
+	}
+	if op == headgate.OpTake && checks[0].Rule.Name() == "r" && errors.Is(err, context.DeadlineExceeded) {
+		s.lost[checks[0].Key] += checks[0].Units()
+	}
+	return dst, err
+}
+
+// TestStoreFailsWhileDebtsAreCharged: nothing is charged twice, and what is owed is charged, but
+// for calls of which nobody knows whether they counted.
 func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
+	var lost int64
 	for seed := range uint64(20) {
 		bubbletest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 6))
 			primary := layertest.NewScripted()
-			f := layertest.Fallback(t, primary, fallback.Options{Default: headgate.OnErrorLocal})
+			store := &unsure{Scripted: primary, r: rand.New(rand.NewPCG(seed, 7)), lost: map[string]int64{}}
+			f := layertest.Fallback(t, store, fallback.Options{Default: headgate.OnErrorLocal})
 			rule := headgate.MustRule("r", headgate.Sliding(100, time.Hour))
 			want := map[string]int64{}
 			for range 5 {
@@ -174,17 +202,24 @@ func TestStoreFailsWhileDebtsAreCharged(t *testing.T) {
 					primary.Feel(layertest.Health(min(2, r.IntN(30))))
 				}
 			}
+			store.mu.Lock()
+			store.r = nil
+			store.mu.Unlock()
 			layertest.Recover(t, f, primary)
 			time.Sleep(time.Minute)
 			for key, units := range want {
-				if got := used(t, primary, headgate.Check{Rule: rule, Key: key})[0]; got != units {
-					t.Errorf("key %s: the store counts %d units, want %d", key, got, units)
+				if got := used(t, primary, headgate.Check{Rule: rule, Key: key})[0]; got != units-store.lost[key] {
+					t.Errorf("key %s: the store counts %d units, want %d less %d", key, got, units, store.lost[key])
 				}
+				lost += store.lost[key]
 			}
 			if s := f.Stats(); s.Debts != 0 {
 				t.Errorf("got %+v", s)
 			}
 		})
+	}
+	if lost == 0 {
+		t.Error("no call was cut off after the store had been asked how much room there is")
 	}
 }
 
