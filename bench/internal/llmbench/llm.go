@@ -98,7 +98,7 @@ general_settings:
 type contender struct {
 	// command starts a proxy whose budget has room for so much money, in millionths; without one,
 	// the provider is asked itself.
-	command func(budget int64) ([]string, error)
+	command func(upstream string, budget int64) ([]string, error)
 	// key is what clients show, and capped that of the client with the budget.
 	key, capped string
 }
@@ -121,7 +121,7 @@ func Run(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		return nil, err
 	}
 	defer stop()
-	contenders, err := field(ctx, w, "http://"+upstream)
+	contenders, err := field(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func Run(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	}()
 	addrs := map[string]string{direct: upstream}
 	for _, r := range rows[1:] {
-		one, err := start(ctx, contenders[r.Name], 1<<29)
+		one, err := start(ctx, contenders[r.Name], upstream, 1<<29)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
@@ -197,7 +197,7 @@ func Run(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	for _, r := range rows[2:] {
 		for range p.Rounds {
 			w.Say("%d calls at once at a cap: %s", p.Keys, r.Name)
-			one, err := capped(ctx, &p, provider, contenders[r.Name])
+			one, err := capped(ctx, &p, contenders[r.Name])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", r.Name, err)
 			}
@@ -265,7 +265,7 @@ func serve(ctx context.Context, provider http.Handler) (addr string, stop func()
 }
 
 // field is who is measured.
-func field(ctx context.Context, w *measure.Work, upstream string) (map[string]contender, error) {
+func field(ctx context.Context, w *measure.Work) (map[string]contender, error) {
 	peers, err := filepath.Abs(filepath.Join("..", "bin", "tools", "litellm-1"))
 	if err == nil {
 		if _, err = os.Stat(filepath.Join(peers, "litellm")); err != nil {
@@ -283,22 +283,22 @@ func field(ctx context.Context, w *measure.Work, upstream string) (map[string]co
 		direct: {key: "key-of-free"},
 		proxyName: {
 			key: "key-of-free",
-			command: func(int64) ([]string, error) {
-				return []string{w.Program, "echo", "-listen", "ADDR", "-handler", "proxy", "-upstream", upstream}, nil
+			command: func(upstream string, _ int64) ([]string, error) {
+				return []string{w.Program, "echo", "-listen", "ADDR", "-handler", "proxy", "-upstream", "http://" + upstream}, nil
 			},
 		},
 		ours: {
 			key: "key-of-free", capped: "key-of-cap",
-			command: func(budget int64) ([]string, error) {
+			command: func(upstream string, budget int64) ([]string, error) {
 				policy, err1 := w.Write("llm.yml", fmt.Sprintf(limits, priceIn, priceOut, budget))
-				gateway, err2 := w.Write("gateway.yml", fmt.Sprintf(upstreams, upstream))
+				gateway, err2 := w.Write("gateway.yml", fmt.Sprintf(upstreams, "http://"+upstream))
 				return []string{binary, "gateway", "--listen", "ADDR", "--admin-listen", "127.0.0.1:0", "--gateway", gateway, "--config", policy}, errors.Join(err1, err2)
 			},
 		},
 		lite: {
 			key: "sk-free", capped: "sk-free",
-			command: func(budget int64) ([]string, error) {
-				file, err := w.Write("litellm.yml", fmt.Sprintf(liteLLM, upstream, priceIn/1e6, priceOut/1e6, float64(budget)/1e6))
+			command: func(upstream string, budget int64) ([]string, error) {
+				file, err := w.Write("litellm.yml", fmt.Sprintf(liteLLM, "http://"+upstream, priceIn/1e6, priceOut/1e6, float64(budget)/1e6))
 				return []string{
 					"env", "PYTHONPATH=" + peers, "PYTHONDONTWRITEBYTECODE=1", "LITELLM_MODE=PRODUCTION", "LITELLM_LOG=ERROR", "LITELLM_LOCAL_MODEL_COST_MAP=True",
 					"python3", "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); from litellm import run_server; run_server()", "--config", file, "--host", "127.0.0.1", "--port", "PORT", "--telemetry", "False",
@@ -308,8 +308,8 @@ func field(ctx context.Context, w *measure.Work, upstream string) (map[string]co
 	}, nil
 }
 
-func start(ctx context.Context, c contender, budget int64) (*servers.Process, error) {
-	command, err := c.command(budget)
+func start(ctx context.Context, c contender, upstream string, budget int64) (*servers.Process, error) {
+	command, err := c.command(upstream, budget)
 	if err != nil {
 		return nil, err
 	}
@@ -452,21 +452,24 @@ type overspent struct {
 	answered int
 }
 
-// capped makes many calls at once through a new proxy whose budget has room for few.
-func capped(ctx context.Context, p *plan, provider *llmtest.Provider, c contender) (o overspent, err error) {
-	spent := func() float64 {
-		return float64(provider.Input.Load())*priceIn + float64(provider.Output.Load())*priceOut
+// capped makes many calls at once through a new proxy whose budget has room for few. The provider is
+// new too: a proxy that was measured before may still read answers that nobody waits for.
+func capped(ctx context.Context, p *plan, c contender) (o overspent, err error) {
+	provider := new(llmtest.Provider)
+	upstream, stop, err := serve(ctx, provider)
+	if err != nil {
+		return o, err
 	}
+	defer stop()
 	const each = 40*priceIn + capWords*priceOut // by the provider's count of a call's tokens
 	budget := int64(each * capCalls)
-	proxy, err := start(ctx, c, budget)
+	proxy, err := start(ctx, c, upstream, budget)
 	if err != nil {
 		return o, err
 	}
 	defer func() { err = errors.Join(err, proxy.Stop()) }()
 	a := asker{url: "http://" + proxy.Addr + "/v1/chat/completions", key: c.capped, client: client()}
 	defer a.client.CloseIdleConnections()
-	before := spent()
 	var answered atomic.Int64
 	err = measure.Each(ctx, p.Keys, func(ctx context.Context, _ int) error {
 		err := a.call(ctx, false, "pause=1ms", capWords, func() error { return nil })
@@ -478,5 +481,6 @@ func capped(ctx context.Context, p *plan, provider *llmtest.Provider, c contende
 		}
 		return err
 	})
-	return overspent{(spent() - before) / float64(budget), int(answered.Load())}, err
+	spent := float64(provider.Input.Load())*priceIn + float64(provider.Output.Load())*priceOut
+	return overspent{spent / float64(budget), int(answered.Load())}, err
 }
