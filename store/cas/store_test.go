@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/cas"
 )
 
@@ -169,40 +170,42 @@ func TestGiveUpEarly(t *testing.T) {
 // TestForgetsRegardless: what has expired is forgotten although a reservation cannot be
 // given back, which is told.
 func TestForgetsRegardless(t *testing.T) {
-	f := newFake(manyKeys)
-	var micros atomic.Int64
-	micros.Store(1e15)
-	l, err := cas.NewLedger(f, cas.Clock(micros.Load), cas.Timeout(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	rule := headgate.MustRule("r", headgate.PerHour(9))
-	if _, err := headgate.New(l, rule).Allow(t.Context(), "expires"); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := l.Reserve(t.Context(), headgate.Terms{For: time.Second}, []headgate.Check{{Rule: rule, Key: "k", GiveBack: true}}, nil); err != nil {
-		t.Fatal(err)
-	}
-	micros.Add((3 * time.Hour).Microseconds())
-	f.before = func(keys []string) { // overtakes every attempt
+	bubbletest.Test(t, func(t *testing.T) {
+		f := newFake(manyKeys)
+		var micros atomic.Int64
+		micros.Store(1e15)
+		l, err := cas.NewLedger(f, cas.Clock(micros.Load), cas.Timeout(50*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		rule := headgate.MustRule("r", headgate.PerHour(9))
+		if _, err := headgate.New(l, rule).Allow(t.Context(), "expires"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := l.Reserve(t.Context(), headgate.Terms{For: time.Second}, []headgate.Check{{Rule: rule, Key: "k", GiveBack: true}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		micros.Add((3 * time.Hour).Microseconds())
+		f.before = func(keys []string) { // overtakes every attempt
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.version++
+			v := f.values[keys[0]]
+			v.version = f.version
+			f.values[keys[0]] = v
+		}
+		if err := l.Sweep(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.version++
-		v := f.values[keys[0]]
-		v.version = f.version
-		f.values[keys[0]] = v
-	}
-	if err := l.Sweep(t.Context()); !errors.Is(err, headgate.ErrUnavailable) {
-		t.Errorf("got %v, want ErrUnavailable", err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.values {
-		if strings.HasSuffix(name, "expires") {
-			t.Errorf("%q was not forgotten", name)
+		for name := range f.values {
+			if strings.HasSuffix(name, "expires") {
+				t.Errorf("%q was not forgotten", name)
+			}
 		}
-	}
+	})
 }
 
 // TestSetBackWhileSweeping: a sweep has read the clock, the clock is set back by more than the window,
@@ -239,21 +242,23 @@ func TestSetBackWhileSweeping(t *testing.T) {
 // TestOvertaken: a counter that others change again and again is an error by the
 // deadline, and was not charged.
 func TestOvertaken(t *testing.T) {
-	f := newFake(manyKeys)
-	f.before = func(keys []string) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.version++
-		f.values[keys[0]] = versioned{version: f.version}
-	}
-	s := newStore(t, f, cas.Timeout(50*time.Millisecond))
-	_, err := headgate.New(s, headgate.MustRule("r", headgate.PerHour(9))).Allow(t.Context(), "k")
-	if !errors.Is(err, headgate.ErrUnavailable) {
-		t.Errorf("got %v, want ErrUnavailable", err)
-	}
-	if f.attempts() < 2 {
-		t.Error("it was not tried again")
-	}
+	bubbletest.Test(t, func(t *testing.T) {
+		f := newFake(manyKeys)
+		f.before = func(keys []string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.version++
+			f.values[keys[0]] = versioned{version: f.version}
+		}
+		s := newStore(t, f, cas.Timeout(50*time.Millisecond))
+		_, err := headgate.New(s, headgate.MustRule("r", headgate.PerHour(9))).Allow(t.Context(), "k")
+		if !errors.Is(err, headgate.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		if f.attempts() < 2 {
+			t.Error("it was not tried again")
+		}
+	})
 }
 
 // TestRefusals: what is refused at once.
