@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/server/insightapi"
 )
@@ -44,23 +45,34 @@ func TestPeerCA(t *testing.T) {
 			return &pair, err
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.Addr("http").String()+"/v1/insight/now", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
+		ask := func() insightapi.Instance {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.Addr("http").String()+"/v1/insight/now", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Authorization", "Bearer "+adminToken)
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var now insightapi.Now
+			err = json.NewDecoder(response.Body).Decode(&now)
+			_ = response.Body.Close()
+			if err != nil || len(now.Instances) != 2 {
+				t.Fatalf("%+v, %v", now.Instances, err)
+			}
+			return now.Instances[1]
 		}
-		request.Header.Set("Authorization", "Bearer "+adminToken)
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var now insightapi.Now
-		err = json.NewDecoder(response.Body).Decode(&now)
-		_ = response.Body.Close()
-		if err != nil || len(now.Instances) != 2 {
-			t.Fatalf("%+v, %v", now.Instances, err)
-		}
-		if got := now.Instances[1]; got.OK != (tt.fails == "") || !strings.Contains(got.Error, tt.fails) || got.OK && got.Name != "other" {
-			t.Errorf("with the authorities %q: %+v", tt.ca, got)
+		// A peer on a busy machine may not answer in time, once.
+		for deadline := time.Now().Add(time.Minute); ; {
+			got := ask()
+			if got.OK == (tt.fails == "") && strings.Contains(got.Error, tt.fails) && (!got.OK || got.Name == "other") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("with the authorities %q: %+v", tt.ca, got)
+				break
+			}
 		}
 	}
 
