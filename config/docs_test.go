@@ -178,21 +178,3 @@ func binding(c *headgate.Check) string {
 	}
 	return text
 }
-
-// TestWalkThrough: the policies of docs/changing-limits.md give lint nothing to say.
-func TestWalkThrough(t *testing.T) {
-	files := fixtures(t, "../examples/changing-limits/*.yml")
-	if len(files) != 5 {
-		t.Errorf("there are %d policies, want 5", len(files))
-	}
-	for file := range files {
-		set, err := Load(file)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		for _, w := range lint.Warnings(set) {
-			t.Error(w)
-		}
-	}
-}
