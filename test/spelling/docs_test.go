@@ -23,7 +23,9 @@ func TestWhatIsDocumentedOfServers(t *testing.T) {
 		t.Fatalf("%s has no place for the table", page)
 	}
 	var b strings.Builder
-	b.WriteString("| `behind` | server | the same as `/login` | allowed |\n|---|---|---|---|\n")
+	b.WriteString("| `behind` | the same as `/login` | allowed |\n|---|---|---|\n")
+	row := make(map[string]int) // by what is true of a server
+	var names, truths []string
 	for _, s := range spelling.Servers() {
 		same := ""
 		for _, one := range []struct {
@@ -35,7 +37,16 @@ func TestWhatIsDocumentedOfServers(t *testing.T) {
 			}
 		}
 		allowed := s.Forms &^ (spelling.IgnoreCase | spelling.IgnoreSlash | spelling.CutExtensions)
-		b.WriteString("| `" + s.Name + "` | " + s.Title + " | " + same + " | `" + strings.Join(allowed.Words(), "`, `") + "` |\n")
+		truth := same + " | `" + strings.Join(allowed.Words(), "`, `") + "` |\n"
+		at, known := row[truth]
+		if !known {
+			at = len(names)
+			row[truth], names, truths = at, append(names, ""), append(truths, truth)
+		}
+		names[at] = strings.TrimPrefix(names[at]+", `"+s.Name+"` ("+s.Title+")", ", ")
+	}
+	for i, truth := range truths {
+		b.WriteString("| " + names[i] + " | " + truth)
 	}
 	if *update {
 		if err := os.WriteFile(page, []byte(before+from+b.String()+to+after), 0o644); err != nil {
