@@ -103,7 +103,8 @@ type Config struct {
 	Exhausted Exhausted
 
 	// Drain is how long records that are being handled may take when their partition is revoked or
-	// Run ends. After that their contexts end. Zero means 20 seconds; the maximum is 5 minutes.
+	// Run ends. After that their contexts end. Zero means 20 seconds; the maximum is 5 minutes. The
+	// group's rebalance timeout is twice that, at least a minute.
 	Drain time.Duration
 	// CommitEvery is the time between commits. Zero means 1 second.
 	CommitEvery time.Duration
