@@ -142,127 +142,82 @@ type lateSharer struct{ *late }
 
 var _ sharer = (*lateSharer)(nil)
 
-func (l *lateSharer) store() (sharer, error) {
+// of asks the store, or returns the zero answer and an error as long as it is not open.
+func of[T any](l *lateSharer, ask func(sharer) (T, error)) (answer T, err error) {
 	s, err := l.late.store()
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	return s.(sharer), nil //nolint:forcetypeassert // Backends say which kinds are.
+	return ask(s.(sharer)) //nolint:forcetypeassert // Backends say which kinds are.
 }
 
 // TakeOnce implements [headgate.Ledger].
 func (l *lateSharer) TakeOnce(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s, err := l.store()
-	if err != nil {
-		return dst, err
-	}
-	return s.TakeOnce(ctx, terms, checks, dst)
+	return of(l, func(s sharer) ([]headgate.Decision, error) { return s.TakeOnce(ctx, terms, checks, dst) })
 }
 
 // Reserve implements [headgate.Ledger].
-func (l *lateSharer) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (headgate.Reservation, []headgate.Decision, error) {
-	s, err := l.store()
-	if err != nil {
-		return headgate.Reservation{}, dst, err
-	}
-	return s.Reserve(ctx, terms, checks, dst)
+func (l *lateSharer) Reserve(ctx context.Context, terms headgate.Terms, checks []headgate.Check, dst []headgate.Decision) (r headgate.Reservation, _ []headgate.Decision, err error) {
+	dst, err = of(l, func(s sharer) (made []headgate.Decision, err error) {
+		r, made, err = s.Reserve(ctx, terms, checks, dst)
+		return made, err
+	})
+	return r, dst, err
 }
 
 // Recall implements [headgate.Ledger].
 func (l *lateSharer) Recall(ctx context.Context, id string) (headgate.Reservation, error) {
-	s, err := l.store()
-	if err != nil {
-		return headgate.Reservation{}, err
-	}
-	return s.Recall(ctx, id)
+	return of(l, func(s sharer) (headgate.Reservation, error) { return s.Recall(ctx, id) })
 }
 
 // Settle implements [headgate.Ledger].
 func (l *lateSharer) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	s, err := l.store()
-	if err != nil {
-		return dst, err
-	}
-	return s.Settle(ctx, r, units, dst)
+	return of(l, func(s sharer) ([]headgate.Decision, error) { return s.Settle(ctx, r, units, dst) })
 }
 
 // Acquire implements [store.Permits].
 func (l *lateSharer) Acquire(ctx context.Context, r store.PermitRequest) (store.PermitAnswer, error) {
-	s, err := l.store()
-	if err != nil {
-		return store.PermitAnswer{}, err
-	}
-	return s.Acquire(ctx, r)
+	return of(l, func(s sharer) (store.PermitAnswer, error) { return s.Acquire(ctx, r) })
 }
 
 // Renew implements [store.Permits].
 func (l *lateSharer) Renew(ctx context.Context, key, holder string, epoch int64, ttl time.Duration) (store.Lease, error) {
-	s, err := l.store()
-	if err != nil {
-		return store.Lease{}, err
-	}
-	return s.Renew(ctx, key, holder, epoch, ttl)
+	return of(l, func(s sharer) (store.Lease, error) { return s.Renew(ctx, key, holder, epoch, ttl) })
 }
 
 // Release implements [store.Permits].
 func (l *lateSharer) Release(ctx context.Context, key, holder string, epoch int64) (bool, error) {
-	s, err := l.store()
-	if err != nil {
-		return false, err
-	}
-	return s.Release(ctx, key, holder, epoch)
+	return of(l, func(s sharer) (bool, error) { return s.Release(ctx, key, holder, epoch) })
 }
 
 // Holders implements [store.Permits].
 func (l *lateSharer) Holders(ctx context.Context, key string) (store.PermitHolders, error) {
-	s, err := l.store()
-	if err != nil {
-		return store.PermitHolders{}, err
-	}
-	return s.Holders(ctx, key)
+	return of(l, func(s sharer) (store.PermitHolders, error) { return s.Holders(ctx, key) })
 }
 
 // Revoke implements [store.Permits].
 func (l *lateSharer) Revoke(ctx context.Context, key, holder string) (bool, error) {
-	s, err := l.store()
-	if err != nil {
-		return false, err
-	}
-	return s.Revoke(ctx, key, holder)
+	return of(l, func(s sharer) (bool, error) { return s.Revoke(ctx, key, holder) })
 }
 
 // ReadDocument implements [store.Documents].
 func (l *lateSharer) ReadDocument(ctx context.Context, key string) (store.Document, error) {
-	s, err := l.store()
-	if err != nil {
-		return store.Document{}, err
-	}
-	return s.ReadDocument(ctx, key)
+	return of(l, func(s sharer) (store.Document, error) { return s.ReadDocument(ctx, key) })
 }
 
 // WriteDocument implements [store.Documents].
 func (l *lateSharer) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
-	s, err := l.store()
-	if err != nil {
-		return false, err
-	}
-	return s.WriteDocument(ctx, read, value, ttl)
+	return of(l, func(s sharer) (bool, error) { return s.WriteDocument(ctx, read, value, ttl) })
 }
 
 // Publish implements [denycache.Bus].
 func (l *lateSharer) Publish(ctx context.Context, message []byte) error {
-	s, err := l.store()
-	if err != nil {
-		return err
-	}
-	return s.Publish(ctx, message)
+	_, err := of(l, func(s sharer) (struct{}, error) { return struct{}{}, s.Publish(ctx, message) })
+	return err
 }
 
 // Subscribe implements [denycache.Bus].
 func (l *lateSharer) Subscribe(ctx context.Context, ready func(), receive func(message []byte)) error {
-	s, err := l.store()
-	if err != nil {
-		return err
-	}
-	return s.Subscribe(ctx, ready, receive)
+	_, err := of(l, func(s sharer) (struct{}, error) { return struct{}{}, s.Subscribe(ctx, ready, receive) })
+	return err
 }
