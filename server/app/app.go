@@ -230,8 +230,6 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
 	if a.without != nil {
 		of = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(of)
-	} else {
-		of = newFailures(a.settings.Logger).hooks(of)
 	}
 	if a.insights != nil {
 		of = a.insights.store.Hooks(of)

@@ -56,9 +56,7 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	if err := t.open(ctx, s, &options); err != nil {
 		return nil, err
 	}
-	f := newFailures(logger)
-	f.candidate = true
-	options.Store = headgate.Observe(t.store, f.hooks(headgate.Hooks{}))
+	options.Store = headgate.Observe(t.store, newFailures(logger).hooks())
 	t.Trial = candidate.New(options)
 	if err := t.source.begin(); err != nil {
 		t.source.fail("the start", err)

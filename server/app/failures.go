@@ -11,15 +11,13 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// failures logs that a store has stopped answering: once when that begins, now and then while it
+// failures logs that the store with a candidate's counters has stopped answering: once when that begins, now and then while it
 // lasts, and once when it is over. A line for each request would fill the disk just when somebody
 // needs to read the log. So would a line for each short failure of an unstable store: a failure
 // that begins soon after the last line is logged only if it lasts.
 type failures struct {
 	logger *slog.Logger
 	every  time.Duration
-	// candidate says that the store has the counters of a candidate.
-	candidate bool
 
 	failing atomic.Bool // The way of a good answer: one load.
 
@@ -33,22 +31,15 @@ func newFailures(logger *slog.Logger) *failures {
 	return &failures{logger: logger, every: 10 * time.Second}
 }
 
-// hooks returns the hooks with the log added to them.
-func (f *failures) hooks(h headgate.Hooks) headgate.Hooks {
-	decided, failed := h.Decided, h.Failed
+// hooks returns the hooks that log.
+func (f *failures) hooks() headgate.Hooks {
 	return headgate.Hooks{
-		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
-			if decided != nil {
-				decided(ctx, op, checks, decisions, took)
-			}
+		Decided: func(context.Context, headgate.Op, []headgate.Check, []headgate.Decision, time.Duration) {
 			if f.failing.Load() {
 				f.over()
 			}
 		},
-		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
-			if failed != nil {
-				failed(ctx, op, checks, err, took)
-			}
+		Failed: func(ctx context.Context, _ headgate.Op, _ []headgate.Check, err error, took time.Duration) {
 			if ofStore(ctx, err) {
 				f.add(err, took)
 			}
@@ -72,11 +63,9 @@ func (f *failures) add(err error, took time.Duration) {
 	case now.Sub(f.last) < f.every:
 		return
 	case f.logged:
-		f.logger.Error("the store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
-	case f.candidate:
-		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
+		f.logger.Error("the candidate's store still does not answer", slog.Any("error", err), slog.Int64("failed", f.count))
 	default:
-		f.logger.Error("the store does not answer; requests get 503", slog.Any("error", err), slog.Duration("took", took))
+		f.logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took))
 	}
 	f.logged, f.last = true, now
 }
@@ -87,6 +76,6 @@ func (f *failures) over() {
 	if !f.failing.CompareAndSwap(true, false) || !f.logged {
 		return
 	}
-	f.logger.Info("the store answers again", slog.Int64("failed", f.count))
+	f.logger.Info("the candidate's store answers again", slog.Int64("failed", f.count))
 	f.logged, f.count = false, 0
 }
