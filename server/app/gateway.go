@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -202,11 +201,9 @@ func (b *gatewayBuilder) upstream(u *gateway.Upstream) {
 	if f.CA != "" {
 		path := b.path(f.CA)
 		b.files = append(b.files, path)
-		u.TLS.RootCAs = x509.NewCertPool()
-		if text, err := os.ReadFile(path); err != nil {
+		var err error
+		if u.TLS.RootCAs, err = LoadAuthorities(path); err != nil {
 			b.bad("upstream %q: the authorities cannot be read: %v", u.Name, err)
-		} else if !u.TLS.RootCAs.AppendCertsFromPEM(text) {
-			b.bad("upstream %q: %s has no certificate in PEM form", u.Name, f.CA)
 		}
 	}
 	if f.Cert != "" {

@@ -2,10 +2,8 @@ package app
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 )
 
 // peerClient makes the HTTP client for asking the other instances. It is nil if the default client
@@ -16,13 +14,9 @@ func (s *Settings) peerClient(own *certificates) (*http.Client, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.PeerCA != "" {
-		text, err := os.ReadFile(s.PeerCA)
-		if err != nil {
+		var err error
+		if config.RootCAs, err = LoadAuthorities(s.PeerCA); err != nil {
 			return nil, &SettingsError{[]string{fmt.Sprintf("--peer-ca: %v", err)}}
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, &SettingsError{[]string{"--peer-ca: " + s.PeerCA + " has no certificate in PEM form"}}
 		}
 	}
 	if own != nil {

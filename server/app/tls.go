@@ -62,6 +62,19 @@ func LoadKeyPair(certFile, keyFile string) (tls.Certificate, error) {
 	return pair, err
 }
 
+// LoadAuthorities reads the certificates of authorities.
+func LoadAuthorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
+	}
+	return pool, nil
+}
+
 // load reads the files, and puts what they hold in force.
 func (c *certificates) load() error {
 	certificate, err := LoadKeyPair(c.certFile, c.keyFile)
@@ -74,15 +87,10 @@ func (c *certificates) load() error {
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
 	if c.caFile != "" {
-		text, err := os.ReadFile(c.caFile)
-		if err != nil {
+		if config.ClientCAs, err = LoadAuthorities(c.caFile); err != nil {
 			return fmt.Errorf("tls: the authorities of clients: %w", err)
 		}
-		config.ClientCAs = x509.NewCertPool()
 		config.ClientAuth = tls.RequireAndVerifyClientCert
-		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("tls: the authorities of clients: %s has no certificate in PEM form", c.caFile)
-		}
 	}
 	if c.client != "" {
 		config.VerifyConnection = c.verify

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 
 	"github.com/headgate/headgate/policy/nested"
@@ -39,13 +37,9 @@ func (s *XDSSettings) config() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.ServerName}
 	if s.CA != "" {
-		text, err := os.ReadFile(s.CA)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = LoadAuthorities(s.CA); err != nil {
 			return nil, fmt.Errorf("the management server's authorities: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("there is no certificate in PEM form in %s", s.CA)
 		}
 	}
 	if s.Cert != "" || s.Key != "" {

@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -43,51 +39,19 @@ func (k *candidateReport) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath("v1", "candidate").String(), nil)
-	if err != nil {
-		return notURL()
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	status, text, err := k.Remote.send(u, request)
-	if err != nil {
+	a := &asker{&k.Remote, k.Timeout, u, token, ""}
+	report := new(candidate.Report)
+	if _, err := a.send(c.ctx, http.MethodGet, "/v1/candidate", nil, "", report); err != nil {
 		return err
 	}
-	report, err := readReport(u, status, text)
-	if err != nil {
-		return err
+	if report.Live.Hash == "" {
+		return notHeadgate(u, http.StatusOK)
 	}
 	if k.JSON {
 		return printJSON(c.stdout, report)
 	}
 	printReport(c.stdout, report)
 	return nil
-}
-
-// readReport parses the answer of a server.
-func readReport(u *url.URL, status int, text []byte) (*candidate.Report, error) {
-	var answer struct {
-		candidate.Report
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, notHeadgate(u, status)
-	}
-	switch {
-	case status == http.StatusOK && answer.Live.Hash != "":
-		return &answer.Report, nil
-	case status == http.StatusNotFound && strings.Contains(answer.Detail, "candidate"):
-		return nil, &failure{code: CodeNo, text: answer.Detail}
-	case status == http.StatusUnauthorized && answer.Detail != "":
-		return nil, usage(answer.Detail, "give the token that the server was started with, or none to see no keys")
-	case answer.Title != "":
-		return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s has no report: %s", u.Host, answer.Detail), hint: "its log says more"}
-	}
-	return nil, notHeadgate(u, status)
 }
 
 // printReport writes the report as text.

@@ -56,12 +56,7 @@ func (k *counter) askServer(ctx context.Context, c *call, op headgate.Op, cost, 
 	if at != 0 {
 		body += fmt.Sprintf(`,"at":%d`, at)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.JoinPath("v1", path).String(), strings.NewReader(body+"}"))
-	if err != nil {
-		return nil, notURL()
-	}
-	request.Header.Set("Content-Type", "application/json")
-	status, text, err := k.Remote.send(u, request)
+	status, text, err := k.Remote.send(ctx, http.MethodPost, u.JoinPath("v1", path), body+"}", "")
 	if err != nil {
 		return nil, err
 	}

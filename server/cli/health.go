@@ -40,11 +40,7 @@ func (h *health) Run(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath(path).String(), nil)
-	if err != nil {
-		return notURL()
-	}
-	status, text, err := h.Remote.send(u, request)
+	status, text, err := h.Remote.send(ctx, http.MethodGet, u.JoinPath(path), "", "")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -12,14 +13,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/headgate/headgate/server/app"
 )
 
-// maxAnswer is more than the size of any answer to one check.
-const maxAnswer = 1 << 20
+// maxAnswer bounds the answer of a server, in bytes.
+const maxAnswer = 16 << 20
 
 // remote has the flags of every command that asks a server. Its variables differ from those for the
 // server's own certificate, which may be in the same environment.
@@ -50,16 +50,22 @@ func (r *remote) url(c *call) (*url.URL, error) {
 	return u, nil
 }
 
-// send sends a request to a server, and returns its answer.
-func (r *remote) send(u *url.URL, request *http.Request) (status int, text []byte, err error) {
-	return r.sendUpTo(u, request, maxAnswer)
-}
-
-// sendUpTo is send for an answer of up to most bytes.
-func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status int, text []byte, err error) {
+// send sends a request to a server, and returns its answer. The body is JSON. The request has
+// neither a body nor a token if they are empty.
+func (r *remote) send(ctx context.Context, method string, u *url.URL, body, token string) (status int, text []byte, err error) {
 	secure, err := r.tls()
 	if err != nil {
 		return 0, nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
+	if err != nil {
+		return 0, nil, notURL()
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	client := &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: secure},
@@ -89,7 +95,7 @@ func (r *remote) sendUpTo(u *url.URL, request *http.Request, most int64) (status
 		return 0, nil, gone(u, err)
 	}
 	defer response.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(response.Body, most))
+	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return 0, nil, gone(u, err)
 	}
@@ -131,12 +137,9 @@ func (r *remote) tls() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{certificate}
 	}
 	if r.TLSCA != "" {
-		text, err := os.ReadFile(r.TLSCA)
-		config.RootCAs = x509.NewCertPool()
-		if err != nil {
+		var err error
+		if config.RootCAs, err = app.LoadAuthorities(r.TLSCA); err != nil {
 			problems = append(problems, fmt.Sprintf("the authorities of the server: %v", err))
-		} else if !config.RootCAs.AppendCertsFromPEM(text) {
-			problems = append(problems, fmt.Sprintf("the authorities of the server: %s has no certificate in PEM form", r.TLSCA))
 		}
 	}
 	if problems != nil {
@@ -158,6 +161,12 @@ func notHeadgate(u *url.URL, status int) error {
 	return &failure{code: CodeUnavailable, text: fmt.Sprintf("what answers at %s with status %d is no Headgate server", u.Host, status), hint: "see what --server points to"}
 }
 
+// serverProblem is an error that a server answers with (RFC 9457).
+type serverProblem struct {
+	Title, Detail string
+	Errors        []struct{ Field, Detail string }
+}
+
 // readAnswer parses a server's answer.
 func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
 	notHeadgate := notHeadgate(u, status)
@@ -170,14 +179,7 @@ func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
 		}
 		return &a, nil
 	}
-	var problem struct {
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-		Errors []struct {
-			Field  string `json:"field"`
-			Detail string `json:"detail"`
-		} `json:"errors"`
-	}
+	var problem serverProblem
 	if err := strict.Decode(&problem); err != nil || problem.Title == "" {
 		return nil, notHeadgate
 	}

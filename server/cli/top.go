@@ -57,17 +57,7 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 	defer cancel()
 	at := a.url.JoinPath(path)
 	at.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(body))
-	if err != nil {
-		return nil, notURL()
-	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if a.token != "" {
-		request.Header.Set("Authorization", "Bearer "+a.token)
-	}
-	status, text, err := a.remote.sendUpTo(a.url, request, maxInsight)
+	status, text, err := a.remote.send(ctx, method, at, body, a.token)
 	if err != nil {
 		return nil, err
 	}
@@ -77,14 +67,7 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 		}
 		return text, nil
 	}
-	var problem struct {
-		Title  string `json:"title"`
-		Detail string `json:"detail"`
-		Errors []struct {
-			Field  string `json:"field"`
-			Detail string `json:"detail"`
-		} `json:"errors"`
-	}
+	var problem serverProblem
 	if err := json.Unmarshal(text, &problem); err != nil || problem.Title == "" {
 		return nil, notHeadgate(a.url, status)
 	}
@@ -112,9 +95,6 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 	}
 	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s does not say: %s", a.url.Host, detail), hint: "its log says more"}
 }
-
-// maxInsight bounds the answers of insight, in bytes.
-const maxInsight = 16 << 20
 
 // topReport is the command that shows the keys with the most use.
 type topReport struct {
