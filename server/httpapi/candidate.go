@@ -34,7 +34,7 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
-	writeJSON(w, http.StatusOK, b.Bytes())
+	writeJSON(w, b.Bytes())
 }
 
 // writeUnauthorized distinguishes a missing token from a wrong one, because the remedies differ.

@@ -51,5 +51,5 @@ func (h *Handler) serveClock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := clock(d).AppendFormat([]byte(`{"now":"`), time.RFC3339Nano)
-	writeJSON(w, http.StatusOK, append(b, "\"}\n"...))
+	writeJSON(w, append(b, "\"}\n"...))
 }

@@ -89,7 +89,7 @@ func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, w
 		}
 		s.out = append(h.appendMembers(append(s.out[:0], '{'), s.Policy.Set, o, want.at), "}\n"...)
 	}
-	writeJSON(w, http.StatusOK, s.out)
+	writeJSON(w, s.out)
 }
 
 // receive reads the body of a request into s. If p is not nil, the request is already known to be

@@ -26,5 +26,5 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 		// It has only texts, numbers and lists, which can always be encoded.
 		panic(err)
 	}
-	writeJSON(w, http.StatusOK, b.Bytes())
+	writeJSON(w, b.Bytes())
 }

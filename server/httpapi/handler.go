@@ -196,7 +196,7 @@ func (h *Handler) Route(r *http.Request) string {
 // serveHealth answers that the process runs, whatever the state of its store. It is for supervisors
 // that restart processes.
 func (h *Handler) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, []byte("{\"status\":\"ok\"}\n"))
+	writeJSON(w, []byte("{\"status\":\"ok\"}\n"))
 }
 
 // serveReady answers whether requests can be decided. It is for load balancers.
@@ -215,11 +215,11 @@ func (h *Handler) serveReady(w http.ResponseWriter, r *http.Request) {
 			b = appendString(append(b, `,"detail":`...), detail)
 		}
 	}
-	writeJSON(w, http.StatusOK, append(b, "}\n"...))
+	writeJSON(w, append(b, "}\n"...))
 }
 
 func (h *Handler) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, openAPI)
+	writeJSON(w, openAPI)
 }
 
 // witness records the status for the access log.

@@ -52,7 +52,7 @@ func (h *Handler) acquirePermit(w http.ResponseWriter, r *http.Request, s *scrat
 		write(w, typeProblem, quota.Status, s.out)
 	default:
 		s.out = append(appendAcquired(append(s.out[:0], '{'), &a), "}\n"...)
-		writeJSON(w, http.StatusOK, s.out)
+		writeJSON(w, s.out)
 	}
 }
 
@@ -106,7 +106,7 @@ func (h *Handler) renewPermit(w http.ResponseWriter, r *http.Request, s *scratch
 		return
 	}
 	s.out = append(appendPermit(append(s.out[:0], `{"permit":`...), &lease), "}\n"...)
-	writeJSON(w, http.StatusOK, s.out)
+	writeJSON(w, s.out)
 }
 
 // releasePermit gives a permit back.
@@ -137,7 +137,7 @@ func (s *scratch) writeWhether(w http.ResponseWriter, name string, is bool, o *d
 		return
 	}
 	s.out = append(strconv.AppendBool(append(append(append(s.out[:0], `{"`...), name...), `":`...), is), "}\n"...)
-	writeJSON(w, http.StatusOK, s.out)
+	writeJSON(w, s.out)
 }
 
 // listHolders lists who has permits and who waits.
@@ -171,7 +171,7 @@ func (h *Handler) listHolders(w http.ResponseWriter, r *http.Request) {
 		b = strconv.AppendInt(append(b, `,"cost":`...), t.Cost, 10)
 		b = append(strconv.AppendInt(append(b, `,"expires_in_ms":`...), t.Remaining.Milliseconds(), 10), '}')
 	}
-	writeJSON(w, http.StatusOK, append(b, "]}\n"...))
+	writeJSON(w, append(b, "]}\n"...))
 }
 
 // holdersOf reads the rule and the key from the query.

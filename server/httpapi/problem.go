@@ -139,9 +139,7 @@ var (
 	typeProblem = []string{"application/problem+json"}
 )
 
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
-	write(w, typeJSON, status, body)
-}
+func writeJSON(w http.ResponseWriter, body []byte) { write(w, typeJSON, http.StatusOK, body) }
 
 // countedByServer is the size in bytes below which net/http sets the Content-Length itself.
 const countedByServer = 2048

@@ -101,7 +101,7 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 	b := appendString([]byte(`{"result":`), result)
 	b = appendVersion(append(b, ','), now)
 	b = strconv.AppendInt(append(b, `,"rules":`...), int64(len(now.Rules())), 10)
-	writeJSON(w, http.StatusOK, append(b, "}\n"...))
+	writeJSON(w, append(b, "}\n"...))
 }
 
 // authorized reports whether the header has the token. The time it takes reveals nothing about the

@@ -14,7 +14,7 @@ import (
 
 // serveRules answers with the policy in force.
 func (h *Handler) serveRules(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, h.rulesOf(h.decider.Policy()))
+	writeJSON(w, h.rulesOf(h.decider.Policy()))
 }
 
 // shownPolicy is a policy in the form for callers. It has everything except what may be secret: a

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -99,7 +100,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 		} // Other rules count by the same entries, but may never have counted this key.
 	}
 	rest := *q
-	rest.path, rest.limit, rest.values = "denials", keyDenials, cloneValues(q.values)
+	rest.path, rest.limit, rest.values = "denials", keyDenials, maps.Clone(q.values)
 	rest.values.Del("after")
 	rest.values.Del("rule")
 	answer, _ := h.denials(&rest)
@@ -107,7 +108,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 	slices.Reverse(found.Denials)
 	out.Denials = found.Denials
 	happened := *q
-	happened.of, happened.values = insight.Last(insight.Kept), cloneValues(q.values)
+	happened.of, happened.values = insight.Last(insight.Kept), maps.Clone(q.values)
 	happened.values.Set("range", happened.of.Of.String())
 	h.pin(&happened)
 	answer, _ = h.marks(&happened)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -80,7 +81,7 @@ func ask[T any](h *Handler, q *query) ([]T, []Instance) {
 	}
 	ctx, cancel := context.WithTimeout(q.ctx, peerTimeout)
 	defer cancel()
-	values := cloneValues(q.values)
+	values := maps.Clone(q.values)
 	values.Set("instances", "this")
 	targets, failed := h.o.Peers.targets(ctx)
 	answers := make([]part[T], len(targets))
@@ -113,14 +114,6 @@ func ask[T any](h *Handler, q *query) ([]T, []Instance) {
 		instances = append(instances, one.Instance)
 	}
 	return parts, append(instances, failed...)
-}
-
-func cloneValues(of url.Values) url.Values {
-	to := make(url.Values, len(of)+1)
-	for name, list := range of {
-		to[name] = slices.Clone(list)
-	}
-	return to
 }
 
 // targets returns the URLs of the instances to ask, and the instances whose names could not be
