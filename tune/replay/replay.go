@@ -173,10 +173,6 @@ func New(o Options) *Replay {
 	return p
 }
 
-// Problems returns the routes in the policy that are not valid patterns. Rules that name them bind
-// no request.
-func (p *Replay) Problems() []string { return p.problems }
-
 func (p *Replay) addRule(r *policy.Rule) {
 	c := &ruleCounts{rule: r, keys: newDistinct()}
 	longest := int64(time.Minute / time.Microsecond)
