@@ -68,25 +68,29 @@ export interface Verdict {
   reservation?: string;
   /** How long it can be settled. */
   expires_in_ms?: number;
-  /** What a client is to be answered with: 200, 429, or 403 for the deny list. */
-  status: 200 | 403 | 429;
+  /** What a client is to be answered with: 200, 429, 403 for the deny list, or 503 for a denial without a decision. */
+  status: 200 | 403 | 429 | 503;
   /** The headers that a client is to get, by their names in lower case. */
   headers: Record<string, string>;
   /** The body that a client is to get, unless allowed. */
   problem?: Problem;
+  /** Why there is no decision, if onNoAnswer has decided. */
+  error?: UnavailableError;
 }
 
 /** The end of work that was reserved: what it did cost, or the status that it ended with, or both. */
 export type Settlement = { reservation: string } & ({ cost: number; status?: number } | { cost?: number; status: number });
 
 /** Where the limits stand, after units were given back or settled. */
-export type Standing = Omit<Verdict, 'status' | 'headers' | 'problem'>;
+export type Standing = Omit<Verdict, 'status' | 'headers' | 'problem' | 'error'>;
 
 export interface ClientOptions {
   /** Where the service is. The default is http://127.0.0.1:8080. */
   url?: string;
   /** How long an answer may take, in milliseconds: 1 to 60000. The default is 1000. */
   timeout?: number;
+  /** What becomes of check, peek, reserve and acquire while the service does not answer: an UnavailableError (the default), or an answer without a decision. */
+  onNoAnswer?: 'throw' | 'allow' | 'deny';
   /** What tls.connect is given besides, such as ca, cert and key, where the url begins with https. */
   tls?: import('node:tls').ConnectionOptions;
   /** What requests are sent with instead of the client's own connections, which are faster: for a proxy or for tracing. */
@@ -211,7 +215,7 @@ export type LimitedRequest = IncomingMessage & { ip?: string };
 /** A response of Express, or of Node.js. */
 export type LimitedResponse = ServerResponse & { locals?: Record<string, any> };
 
-export interface LimitOptions<Req = any, Res = any> extends ClientOptions {
+export interface LimitOptions<Req = any, Res = any> extends Omit<ClientOptions, 'onNoAnswer' | 'retry'> {
   /** A client that there is already, instead of url, timeout, tls and fetch. */
   client?: Client;
   /** The headers with an API key, the first that has one. In Authorization it follows the word Bearer; a request with several words behind that is answered with 400. The default is Authorization, then X-Api-Key. */

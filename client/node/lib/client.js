@@ -1,7 +1,7 @@
 'use strict';
 
 const { Connections, MAX_ANSWER } = require('./connection.js');
-const { acquire } = require('./permit.js');
+const { Permit, acquire } = require('./permit.js');
 const { Retries, retryAfter, sleep } = require('./retry.js');
 
 // How long an answer may take unless the client is told otherwise, in milliseconds.
@@ -60,15 +60,42 @@ const CALLS = {
   cancel: { path: '/v1/cancel', repeat: always },
 };
 
+// How long a client is told to wait when nothing could be decided, in seconds.
+const UNAVAILABLE_FOR = 5;
+
+/** The verdict without a decision. A service that answers was told itself to let nothing pass. */
+function undecided(error, onNoAnswer) {
+  const verdict = { allowed: true, retry_after_ms: 0, delay_ms: 0, decisions: [], status: 200, headers: {}, error };
+  if (onNoAnswer === 'allow' && error.status === 0) {
+    return verdict;
+  }
+  const wait = { retry_after_ms: UNAVAILABLE_FOR * 1000 };
+  return {
+    ...verdict,
+    ...wait,
+    allowed: false,
+    status: 503,
+    headers: { 'retry-after': String(UNAVAILABLE_FOR) },
+    problem: {
+      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
+      title: 'Capacity is reduced for the moment',
+      status: 503,
+      detail: 'The rate limiter could not decide on the request.',
+      ...wait,
+    },
+  };
+}
+
 /** A client of the HTTP API. Connections are kept and used again. */
 class Client {
   #base;
   #timeout;
+  #onNoAnswer;
   #send;
   #retries;
 
   constructor(options = {}) {
-    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, fetch, tls, retry } = options;
+    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, onNoAnswer = 'throw', fetch, tls, retry } = options;
     const base = new URL(url);
     if (base.protocol !== 'http:' && base.protocol !== 'https:') {
       throw new TypeError(`headgate: url is ${url}, must begin with http:// or https://`);
@@ -79,11 +106,15 @@ class Client {
     if (!Number.isInteger(timeout) || timeout < 1 || timeout > 60_000) {
       throw new RangeError(`headgate: timeout is ${timeout}, must be 1 to 60000 milliseconds`);
     }
+    if (!['throw', 'allow', 'deny'].includes(onNoAnswer)) {
+      throw new TypeError(`headgate: onNoAnswer is ${onNoAnswer}, must be throw, allow or deny`);
+    }
     if (fetch !== undefined && typeof fetch !== 'function') {
       throw new TypeError('headgate: fetch is not a function');
     }
     this.#base = base.href.replace(/\/+$/, '');
     this.#timeout = timeout;
+    this.#onNoAnswer = onNoAnswer;
     if (fetch) {
       this.#send = (path, body, limits) => byFetch(fetch, this.#base + path, body, limits);
     } else {
@@ -109,17 +140,18 @@ class Client {
 
   /** Gives back what a check took at the time that its verdict names as `at`. */
   refund(request) {
-    return this.#ask(CALLS.refund, request);
+    return this.#tell(CALLS.refund, request);
   }
 
   /** Forgets what was used. */
-  reset(request) {
-    return this.#ask(CALLS.reset, request);
+  async reset(request) {
+    const { body } = await this.#make(CALLS.reset, request);
+    return this.#understood(Array.isArray(body.reset), body);
   }
 
   /** Says which rules bind a request and why. It is for people, not for the path of requests. */
-  explain(request) {
-    return this.#ask(CALLS.explain, request);
+  async explain(request) {
+    return (await this.#make(CALLS.explain, request)).body;
   }
 
   /**
@@ -132,21 +164,42 @@ class Client {
 
   /** Makes the units of a reservation those that the work did cost, or that its status costs. */
   settle(settlement) {
-    return this.#ask(CALLS.settle, settlement);
+    return this.#tell(CALLS.settle, settlement);
   }
 
   /** Gives all units of a reservation back. */
   cancel(reservation) {
-    return this.#ask(CALLS.cancel, { reservation });
+    return this.#tell(CALLS.cancel, { reservation });
   }
 
   /** Takes a permit of a rule that bounds what is in progress, and renews it. */
-  acquire(request) {
-    return acquire(async (call, fields, hold, signal) => (await this.#repeat(`/v1/permits/${call}`, fields, hold, signal)).body, request);
+  async acquire(request) {
+    const calls = async (call, fields, hold, signal) => {
+      const { body } = await this.#repeat(`/v1/permits/${call}`, fields, hold, signal);
+      return this.#understood(call === 'release' || ANSWERS[call](body), body);
+    };
+    return this.#without(acquire(calls, request), (verdict) => new Permit(calls, {}, undefined, { ...verdict, in_use: 0, limit: 0 }));
   }
 
-  async #decide(call, request) {
+  #decide(call, request) {
+    return this.#without(this.#verdict(call, request), (verdict) => verdict);
+  }
+
+  // without is what a call comes to, or what onNoAnswer makes of a verdict without a decision.
+  async #without(call, make) {
+    try {
+      return await call;
+    } catch (err) {
+      if (this.#onNoAnswer === 'throw' || !(err instanceof UnavailableError)) {
+        throw err;
+      }
+      return make(undecided(err, this.#onNoAnswer));
+    }
+  }
+
+  async #verdict(call, request) {
     const { status, headers, body } = await this.#make(call, request);
+    this.#understood(isStanding(body) && body.allowed === (status === 200), body);
     const verdict = { ...body, status, headers: pick(headers) };
     if (status !== 200) {
       verdict.problem = problemOf(body, status);
@@ -154,8 +207,17 @@ class Client {
     return verdict;
   }
 
-  async #ask(call, request) {
-    return (await this.#make(call, request)).body;
+  async #tell(call, request) {
+    const { body } = await this.#make(call, request);
+    return this.#understood(isStanding(body), body);
+  }
+
+  // understood is what was answered, if that is what a service answers.
+  #understood(yes, body) {
+    if (!yes) {
+      throw new UnavailableError(`headgate: ${this.#base} cannot decide: its answer is not that of a Headgate`, 0, body);
+    }
+    return body;
   }
 
   #make({ path, repeat }, request) {
@@ -206,7 +268,8 @@ class Client {
       err.final = headers['headgate-retry'] === 'no';
       throw err;
     }
-    const more = (body.errors || []).map((e) => `; ${e.field} ${e.detail}`).join('');
+    const errors = Array.isArray(body.errors) ? body.errors : [];
+    const more = errors.filter((e) => e && e.field).map((e) => `; ${e.field} ${e.detail}`).join('');
     throw new HeadgateError(`headgate: ${detail}${more}`, status, body);
   }
 }
@@ -250,6 +313,15 @@ function parse(text) {
   }
 }
 
+const isStanding = (body) => typeof body.allowed === 'boolean' && Number.isFinite(body.retry_after_ms) && Number.isFinite(body.delay_ms) && Array.isArray(body.decisions);
+const isLease = (permit) => Boolean(permit) && Number.isFinite(permit.ttl_ms) && Number.isFinite(permit.expires_in_ms);
+
+// Whether an answer about permits is one of a service.
+const ANSWERS = {
+  acquire: (body) => typeof body.allowed === 'boolean' && Number.isFinite(body.retry_after_ms) && (body.permit === undefined || isLease(body.permit)),
+  renew: (body) => isLease(body.permit),
+};
+
 function pick(headers) {
   const picked = {};
   for (const name of Object.keys(headers)) {
@@ -273,7 +345,8 @@ function problemOf(body, status) {
       problem[name] = body[name];
     }
   }
+  problem.status = status;
   return problem;
 }
 
-module.exports = { Client, HeadgateError, UnavailableError };
+module.exports = { Client, HeadgateError, UnavailableError, undecided };

@@ -1,6 +1,6 @@
 'use strict';
 
-const { Client, UnavailableError } = require('./client.js');
+const { Client, UnavailableError, undecided } = require('./client.js');
 const { Unclear, apiKey, hostname, linesOf, node, proxies } = require('./identity.js');
 const { UNMATCHED, routeOf } = require('./route.js');
 
@@ -8,9 +8,6 @@ const DEFAULT_MAX_DELAY = 30_000;
 
 // How long a value may be for the service to count by it, in bytes.
 const MAX_VALUE = 8192;
-
-// How long a client is told to wait when nothing could be decided, in seconds.
-const UNAVAILABLE_FOR = 5;
 
 /**
  * A middleware for Express, and for anything that calls one with (req, res, next), that lets through what
@@ -122,6 +119,7 @@ function limiter(options, door) {
     if (units === 0) {
       return true;
     }
+    const failed = (err) => onFailure && onFailure(err, req);
     let request, verdict;
     try {
       request = { descriptor: await describe(req), cost: units };
@@ -140,12 +138,18 @@ function limiter(options, door) {
         }
         return false;
       }
-      if (onFailure) {
-        onFailure(err, req);
+      if (!(err instanceof UnavailableError)) {
+        failed(err);
+        if (!res.headersSent) {
+          refuse(req, response, { title: 'The request could not be handled', status: 500 });
+        }
+        return false;
       }
-      return res.headersSent ? false : undecided(err, req, response);
+      verdict = undecided(err, onNoAnswer);
     }
-    const failed = (err) => onFailure && onFailure(err, req);
+    if (verdict.error) {
+      failed(verdict.error);
+    }
     if (verdict.allowed && verdict.delay_ms > 0 && !(await hold(asked, request, verdict, res, maxDelay, failed))) {
       return false;
     }
@@ -168,27 +172,6 @@ function limiter(options, door) {
     } else {
       refuse(req, response, verdict.problem);
     }
-    return false;
-  }
-
-  // undecided deals with a request that there is no verdict on. If it is the service
-  // that says so, it was told to let nothing pass then.
-  function undecided(err, req, response) {
-    if (!(err instanceof UnavailableError)) {
-      refuse(req, response, { title: 'The request could not be handled', status: 500 });
-      return false;
-    }
-    if (err.status === 0 && onNoAnswer === 'allow') {
-      return true;
-    }
-    door.raw(response).setHeader('retry-after', String(UNAVAILABLE_FOR));
-    refuse(req, response, {
-      type: 'https://iana.org/assignments/http-problem-types#temporary-reduced-capacity',
-      title: 'Capacity is reduced for the moment',
-      status: 503,
-      detail: 'The rate limiter could not decide on the request.',
-      retry_after_ms: UNAVAILABLE_FOR * 1000,
-    });
     return false;
   }
 

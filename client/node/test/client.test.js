@@ -94,6 +94,38 @@ test('there is no decision', async (t) => {
   }
 });
 
+test('what becomes of calls without an answer', async (t) => {
+  const service = await serve(t, policy);
+  await service.stop();
+  const mail = { checks: [{ rule: 'mail', key: 'user42' }] };
+  for (const [onNoAnswer, allowed, status] of [['allow', true, 200], ['deny', false, 503]]) {
+    const client = new Client({ url: service.url, timeout, onNoAnswer });
+    for (const verdict of [await client.check(mail), await client.peek(mail), await client.reserve(mail)]) {
+      assert.deepEqual([verdict.allowed, verdict.status, verdict.problem?.status], [allowed, status, allowed ? undefined : 503]);
+      assert.ok(verdict.error instanceof UnavailableError);
+    }
+    const permit = await client.acquire({ rule: 'report' });
+    assert.deepEqual([permit.allowed, permit.lost, await permit.release()], [allowed, false, true]);
+    await assert.rejects(client.refund(mail), UnavailableError);
+  }
+  // A service that says itself that its store does not answer has decided by its policy.
+  const other = await listen(t, (req, res) => {
+    res.writeHead(503, { 'content-type': 'application/json' });
+    res.end('{"title":"t","status":503,"detail":"the store did not answer"}');
+  });
+  assert.equal((await new Client({ url: other, timeout, onNoAnswer: 'allow' }).check(mail)).allowed, false);
+  assert.throws(() => new Client({ onNoAnswer: 'open' }), /must be throw, allow or deny/);
+});
+
+test('an answer about something else is none', async (t) => {
+  const url = await listen(t, (req, res) => res.end('{"permit":{}}'));
+  const client = new Client({ url, timeout });
+  const calls = [client.settle({ reservation: 'r', status: 200 }), client.cancel('r'), client.refund({ descriptor: {} }), client.reset({ descriptor: {} }), client.acquire({ rule: 'report' })];
+  for (const ended of await Promise.allSettled(calls)) {
+    assert.ok(ended.reason instanceof UnavailableError && ended.reason.status === 0, String(ended.reason));
+  }
+});
+
 test('connections are used again', async (t) => {
   const { url } = await serve(t, policy);
   // A relay, to count connections.

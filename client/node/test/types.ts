@@ -54,7 +54,7 @@ export async function once(): Promise<number | undefined> {
 }
 
 export async function report(): Promise<boolean> {
-  const patient = new Client({ retry: { tries: 5, budget: 0.2 } });
+  const patient = new Client({ onNoAnswer: 'allow', retry: { tries: 5, budget: 0.2 } });
   await patient.check({ checks: [{ rule: 'mail', key: 'user42' }], id: 'order-8812' });
   const permit = await patient.acquire({ rule: 'report', key: 'tenant7', wait: 5000, signal: AbortSignal.timeout(9000) });
   if (!permit.allowed) {
@@ -72,6 +72,10 @@ export async function report(): Promise<boolean> {
 client.acquire({ key: 'tenant7' });
 // @ts-expect-error a word that is no option
 limit({ limits: 5 });
+// @ts-expect-error calls of a middleware are not repeated
+limit({ retry: { tries: 5 } });
+// @ts-expect-error a middleware answers every request
+limit({ onNoAnswer: 'throw' });
 // @ts-expect-error there is no such way to fail
 limit({ onNoAnswer: 'open' });
 // @ts-expect-error neither a descriptor nor checks

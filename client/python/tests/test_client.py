@@ -16,7 +16,7 @@ import pytest
 from conftest import TIMEOUT, VECTORS, Service
 
 from headgate import AsyncClient, Check, Client, DeniedError, PermitLostError, RequestError, UnavailableError
-from headgate._calls import Calls
+from headgate._calls import Calls, Send
 
 POLICY = """
 rules:
@@ -117,6 +117,23 @@ def answered(status: int, body: bytes, **headers: str) -> Any:
     answer = Answer()
     answer.status, answer.body, answer.headers = status, body, headers
     return answer
+
+
+def test_an_answer_about_something_else_is_none() -> None:
+    """Neither what begins like JSON and has no end, nor an object that is another one, is an exception of its own."""
+    for body in (b"[" * 100_000, b"{}", b'{"allowed":true,"permit":{}}'):
+        calls = Calls("http://127.0.0.1:1", 0.001, "raise")
+        who = {"rule": "report", "key": "", "holder": "h"}
+        for flow in (
+            calls.check({}, False),
+            calls.settle("r", 1, None),
+            calls.reset({}),
+            calls.acquire(who, None, None, 0),
+        ):
+            with pytest.raises(UnavailableError) as caught:
+                while isinstance(next(flow), Send):
+                    flow.send(answered(200, body))
+            assert caught.value.status == 0
 
 
 def test_retries_have_a_budget() -> None:

@@ -10,7 +10,8 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from ._values import (
     Verdict,
     What,
     milliseconds,
+    mistakes,
     seconds,
     undecided,
     verdict_of,
@@ -166,7 +168,7 @@ class Calls:
     def _read(self, answer: Answer) -> Answered:
         try:
             body = json.loads(answer.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         status = answer.status
         if isinstance(body, dict) and status in (200, 403, 429):
@@ -182,7 +184,7 @@ class Calls:
                 float(after) if after.isascii() and after.isdigit() else 0.0,
                 answer.headers.get("headgate-retry") == "no",
             )
-        more = "".join(f"; {e['field']} {e['detail']}" for e in body.get("errors", ()))
+        more = "".join(f"; {field} {detail}" for field, detail in mistakes(body))
         raise RequestError(f"{body.get('detail', f'status {status}')}{more}", status, body)
 
     # Decisions.
@@ -190,17 +192,22 @@ class Calls:
     def decide(self, path: str, request: dict[str, Any], *, repeat: bool) -> Flow[Verdict]:
         try:
             answered = yield from self.post(path, request, repeat=repeat)
-            return self._verdict(answered)
+            with self._understood():
+                verdict = verdict_of(*answered)
+                if verdict.allowed is not (verdict.status == 200):
+                    raise TypeError("its status is that of another verdict")
+                return verdict
         except UnavailableError as err:
             if self.on_failure == "raise":
                 raise
             return undecided(err, self.on_failure)
 
-    def _verdict(self, answered: Answered) -> Verdict:
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
         try:
-            return verdict_of(*answered)
+            yield
         except (KeyError, TypeError, AttributeError) as cause:
-            raise UnavailableError(f"{self.url} cannot decide: its answer is no verdict") from cause
+            raise UnavailableError(f"{self.url} cannot decide: its answer is not that of a Headgate") from cause
 
     def check(self, request: dict[str, Any], outcome: bool) -> Flow[Verdict]:
         path = "/v1/check?status=true&at=true" + ("&outcome=true" if outcome else "")
@@ -214,7 +221,9 @@ class Calls:
 
     def tell(self, path: str, request: dict[str, Any], *, repeat: bool) -> Flow[Verdict]:
         """A call whose answer is the state of the limits, and nothing that `on_failure` could decide."""
-        return self._verdict((yield from self.post(path, request, repeat=repeat)))
+        answered = yield from self.post(path, request, repeat=repeat)
+        with self._understood():
+            return verdict_of(*answered)
 
     def refund(self, request: dict[str, Any], at: int | None) -> Flow[Verdict]:
         return self.tell("/v1/refund", request if at is None else {**request, "at": at}, repeat=False)
@@ -228,7 +237,8 @@ class Calls:
 
     def reset(self, request: dict[str, Any]) -> Flow[list[str]]:
         _, _, body = yield from self.post("/v1/reset", request, repeat=True)
-        return list(body["reset"])
+        with self._understood():
+            return list(body["reset"])
 
     def explain(self, descriptor: Mapping[str, str], cost: int | None) -> Flow[Json]:
         request: dict[str, Any] = {"descriptor": dict(descriptor)}
@@ -254,9 +264,11 @@ class Calls:
                 if ttl is not None:
                     body["ttl_ms"] = milliseconds(ttl)
                 _, _, answer = yield from self.post("/v1/permits/acquire", body, repeat=True, hold=hold)
-                if answer["allowed"] or not answer.get("waiting"):
-                    return Lease(who, ttl, answer, began)
-                yield Sleep(min(seconds(answer["retry_after_ms"]), max(until - time.monotonic(), 0.0)))
+                with self._understood():
+                    lease = Lease(who, ttl, answer, began)
+                if lease.allowed or not answer.get("waiting"):
+                    return lease
+                yield Sleep(min(lease.retry_after, max(until - time.monotonic(), 0.0)))
         except UnavailableError as err:
             if self.on_failure == "raise":
                 raise
@@ -279,7 +291,8 @@ class Calls:
             try:
                 within = min(self.timeout, lease.ends - began)
                 _, _, answer = yield from self.post("/v1/permits/renew", body, repeat=False, within=within)
-                lease.keep(answer["permit"], began)
+                with self._understood():
+                    lease.keep(answer["permit"], began)
                 wait = lease.ttl / 3
             except RequestError as err:
                 if err.status == 410:

@@ -42,7 +42,14 @@ class RequestError(HeadgateError):
     @property
     def fields(self) -> list[str]:
         """The fields with mistakes, such as ``checks[0].cost``."""
-        return [error["field"] for error in self.problem.get("errors", ())]
+        return [field for field, _ in mistakes(self.problem)]
+
+
+def mistakes(problem: Json) -> list[tuple[str, str]]:
+    """The fields with mistakes, and what is wrong with them. Another server may answer with anything."""
+    errors = problem.get("errors")
+    named = [e for e in errors if isinstance(e, dict) and "field" in e] if isinstance(errors, list) else []
+    return [(str(e["field"]), str(e.get("detail", ""))) for e in named]
 
 
 class UnavailableError(HeadgateError):
@@ -159,10 +166,12 @@ def verdict_of(status: int, headers: Mapping[str, str], body: Json) -> Verdict:
         # The client is not to find its way around the list.
         problem = {"title": "The request is not allowed", "status": 403}
     elif status != 200:
-        problem = {name: body[name] for name in _FOR_PROBLEMS if name in body}
+        problem = {**{name: body[name] for name in _FOR_PROBLEMS if name in body}, "status": status}
     denied_by = body.get("denied_by")
+    if not isinstance(body["allowed"], bool):
+        raise TypeError("allowed is neither true nor false")
     return Verdict(
-        allowed=body["allowed"] is True,
+        allowed=body["allowed"],
         retry_after=seconds(body["retry_after_ms"]),
         delay=seconds(body["delay_ms"]),
         decisions=tuple(

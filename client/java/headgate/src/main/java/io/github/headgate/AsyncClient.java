@@ -156,7 +156,13 @@ public final class AsyncClient {
 
     /** A call whose answer {@link OnFailure} could decide. */
     private CompletableFuture<Verdict> decide(String name, CompletableFuture<Calls.Answer> call) {
-        var verdict = Calls.then(call, from -> from.thenApply(this::verdict));
+        var verdict = Calls.then(call, from -> from.thenApply(answer -> {
+            Verdict decided = verdict(answer);
+            if (decided.allowed() != (answer.status() == 200)) {
+                throw strange(null);
+            }
+            return decided;
+        }));
         return Calls.then(observed(name, verdict, Verdict::allowed), from -> from.handle((got, err) -> {
             if (Calls.cause(err) instanceof UnavailableException unavailable && onFailure != OnFailure.THROW) {
                 return Verdict.undecided(unavailable, onFailure);
@@ -178,8 +184,12 @@ public final class AsyncClient {
         try {
             return map.apply(answer);
         } catch (ClassCastException | NullPointerException err) {
-            throw new UnavailableException(calls.url + " cannot decide: its answer is no verdict", err);
+            throw strange(err);
         }
+    }
+
+    private UnavailableException strange(Throwable err) {
+        return new UnavailableException(calls.url + " cannot decide: its answer is not that of a Headgate", err);
     }
 
     private static <T> T value(T got, Throwable err) {

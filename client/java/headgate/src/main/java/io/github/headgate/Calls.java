@@ -351,7 +351,7 @@ final class Calls implements AutoCloseable {
         var message = new StringBuilder(detail);
         if (body.get("errors") instanceof List<?> errors) {
             for (Object error : errors) {
-                if (error instanceof Map<?, ?> named) {
+                if (error instanceof Map<?, ?> named && named.containsKey("field")) {
                     message.append("; ").append(named.get("field")).append(' ').append(named.get("detail"));
                 }
             }

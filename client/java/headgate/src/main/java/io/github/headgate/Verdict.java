@@ -72,7 +72,7 @@ public record Verdict(boolean allowed, Duration retryAfter, Duration delay, List
                     problem.put(name, body.get(name));
                 }
             }
-            problem.putIfAbsent("status", (long) answer.status());
+            problem.put("status", (long) answer.status());
         }
         DeniedBy deniedBy = null;
         if (body.get("denied_by") instanceof Map<?, ?> by) {
