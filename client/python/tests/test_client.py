@@ -73,7 +73,17 @@ def test_what_is_asked(server: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://127.0.0.1", "nothing", "http://", "http://u@127.0.0.1", "http://127.0.0.1?a", "http://127.0.0.1#a"]
+    "url",
+    [
+        "ftp://127.0.0.1",
+        "nothing",
+        "http://",
+        "http://u@127.0.0.1",
+        "http://127.0.0.1?a",
+        "http://127.0.0.1#a",
+        "http://127.0.0.1:99999",
+        "http://a..b",
+    ],
 )
 def test_urls_that_cannot_be(url: str) -> None:
     with pytest.raises(ValueError, match="headgate: url"):

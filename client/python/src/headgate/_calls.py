@@ -82,13 +82,18 @@ class Target:
 
     @classmethod
     def of(cls, url: str) -> "Target":
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+            (parts.hostname or "").encode("idna")  # as the search for its address will
+        except ValueError as err:
+            raise ValueError(f"headgate: url is {url!r}: {err}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"headgate: url is {url!r}, must begin with http:// or https:// and have a host")
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError("headgate: url has a user, a password, a query or a fragment, must have none of them")
         secure = parts.scheme == "https"
-        return cls(parts.hostname, parts.port or (443 if secure else 80), secure, parts.netloc, parts.path.rstrip("/"))
+        return cls(parts.hostname, port or (443 if secure else 80), secure, parts.netloc, parts.path.rstrip("/"))
 
 
 class Lease:

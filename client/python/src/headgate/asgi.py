@@ -27,7 +27,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+App = Callable[..., Awaitable[None]]  # Frameworks have types of their own for what it is called with.
 Entries = Callable[[Scope], Mapping[str, object] | Awaitable[Mapping[str, object]]]
 
 
