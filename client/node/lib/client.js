@@ -95,7 +95,10 @@ class Client {
   #retries;
 
   constructor(options = {}) {
-    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, onNoAnswer = 'throw', fetch, tls, retry } = options;
+    const { url = 'http://127.0.0.1:8080', timeout = DEFAULT_TIMEOUT, onNoAnswer = 'throw', fetch, tls, retry, ...unknown } = options;
+    if (typeof options !== 'object' || Object.keys(unknown).length > 0) {
+      throw new TypeError(`headgate: the options of a client are an object with url, timeout, onNoAnswer, tls, fetch and retry, and not ${typeof options === 'object' ? Object.keys(unknown).join(', ') : JSON.stringify(options)}`);
+    }
     const base = new URL(url);
     if (base.protocol !== 'http:' && base.protocol !== 'https:') {
       throw new TypeError(`headgate: url is ${url}, must begin with http:// or https://`);
@@ -244,9 +247,13 @@ class Client {
   // post makes one call, which the service may hold back for so many milliseconds.
   async #post(path, request, hold = 0, signal = undefined) {
     const milliseconds = this.#timeout + hold;
+    const text = JSON.stringify(request);
+    if (text === undefined) {
+      throw new TypeError('headgate: a call needs an object such as { descriptor: { user: "ada" } }, and was given none');
+    }
     let answer;
     try {
-      answer = await this.#send(path, JSON.stringify(request), { milliseconds, signal, held: hold > 0 });
+      answer = await this.#send(path, text, { milliseconds, signal, held: hold > 0 });
     } catch (cause) {
       if (signal && signal.aborted) {
         throw signal.reason;

@@ -117,6 +117,16 @@ test('what becomes of calls without an answer', async (t) => {
   assert.throws(() => new Client({ onNoAnswer: 'open' }), /must be throw, allow or deny/);
 });
 
+test('a mistake of the program is not taken for a service that is away', async () => {
+  for (const [options, what] of [['http://127.0.0.1:1', /and not "http/], [{ timeOut: 5, on: 1 }, /and not timeOut, on$/], [null, TypeError]]) {
+    assert.throws(() => new Client(options), what);
+  }
+  const client = new Client({ url: 'http://127.0.0.1:1', onNoAnswer: 'allow' });
+  for (const request of [undefined, { descriptor: {}, cost: 1n }]) {
+    await assert.rejects(client.check(request), TypeError);
+  }
+});
+
 test('an answer about something else is none', async (t) => {
   const url = await listen(t, (req, res) => res.end('{"permit":{}}'));
   const client = new Client({ url, timeout });
