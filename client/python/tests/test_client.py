@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import TIMEOUT, VECTORS, Service
 
-from headgate import AsyncClient, Check, Client, DeniedError, PermitLostError, RequestError, UnavailableError
+from headgate import AsyncClient, Check, Client, DeniedError, PermitLostError, RequestError, UnavailableError, wsgi
 from headgate._calls import Calls, Send
 
 POLICY = """
@@ -144,6 +144,24 @@ def test_an_answer_about_something_else_is_none() -> None:
                 while isinstance(next(flow), Send):
                     flow.send(answered(200, body))
             assert caught.value.status == 0
+
+
+def test_the_middleware_says_in_the_log_what_went_wrong(server: Service, caplog: pytest.LogCaptureFixture) -> None:
+    lines: list[str] = []
+
+    def start(line: str, *_: Any) -> Any:
+        lines.append(line[:3])
+
+    def app(environ: Any, start: Any) -> list[bytes]:
+        start("200 OK", [])
+        return []
+
+    for url, cost in ((server.url, -1), (nobody(), 1)):
+        wsgi.Limit(app, url=url, timeout=TIMEOUT, cost=cost)({"REQUEST_METHOD": "GET"}, start)
+    mistake, away = caplog.records
+    assert (lines, mistake.levelname, away.levelname) == (["500", "200"], "ERROR", "WARNING")
+    assert "cost is -1" in mistake.getMessage()
+    assert "does not answer" in away.getMessage()
 
 
 def test_retries_have_a_budget() -> None:

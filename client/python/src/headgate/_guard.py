@@ -1,12 +1,15 @@
 """What the middlewares for ASGI and WSGI have in common."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ._identity import Proxies, Unclear, api_key, hostname
-from ._values import RequestError, Verdict
+from ._values import OnFailure, RequestError, UnavailableError, Verdict, undecided
+
+_LOG = logging.getLogger("headgate")
 
 UNMATCHED = "unmatched"
 """The route of requests that no route serves, all of them together: a client cannot make up names."""
@@ -83,6 +86,10 @@ class Guard:
 
 def mistaken(err: RequestError) -> Refused:
     """A mistake in what was asked is the program's, and never lets a request in."""
-    refused = Refused(500, "The request could not be handled")
-    refused.__cause__ = err
-    return refused
+    _LOG.error("the service has refused what the middleware says of a request: %s", err)
+    return Refused(500, "The request could not be handled")
+
+
+def unanswered(err: UnavailableError, on_failure: OnFailure) -> Verdict:
+    _LOG.warning("no decision: %s", err)
+    return undecided(err, on_failure)

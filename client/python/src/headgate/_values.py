@@ -144,6 +144,8 @@ class Verdict:
 
 
 def seconds(milliseconds: int) -> float:
+    if not isinstance(milliseconds, int):
+        raise TypeError("a time is not in whole milliseconds")
     return math.inf if milliseconds < 0 else milliseconds / 1000
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from . import routes
 from ._async import AsyncClient
 from ._calls import DEFAULT_URL
-from ._guard import Guard, Refused, mistaken
+from ._guard import Guard, Refused, mistaken, unanswered
 from ._values import (
     DeniedError,
     HeadgateError,
@@ -20,7 +20,6 @@ from ._values import (
     UnavailableError,
     Verdict,
     refusal,
-    undecided,
 )
 
 Scope = MutableMapping[str, Any]
@@ -102,7 +101,7 @@ class Limit:
         except RequestError as err:
             raise mistaken(err) from err
         except UnavailableError as err:
-            return undecided(err, self._on_failure)
+            return unanswered(err, self._on_failure)
         if verdict and verdict.delay > 0:
             return await self._hold(descriptor, cost, verdict)
         return verdict

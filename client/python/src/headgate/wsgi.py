@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ._calls import DEFAULT_URL
-from ._guard import UNMATCHED, Guard, Refused, mistaken
+from ._guard import UNMATCHED, Guard, Refused, mistaken, unanswered
 from ._sync import Client
 from ._values import (
     DeniedError,
@@ -18,7 +18,6 @@ from ._values import (
     UnavailableError,
     Verdict,
     refusal,
-    undecided,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class Limit:
         except RequestError as err:
             raise mistaken(err) from err
         except UnavailableError as err:
-            return undecided(err, self._on_failure)
+            return unanswered(err, self._on_failure)
         if verdict and verdict.delay > self._guard.max_delay:
             with suppress(HeadgateError):  # Otherwise it stays charged, as it would after a crash.
                 if verdict.reservation is None:
