@@ -64,7 +64,7 @@ func (k *Knee) complete(took float64) bool {
 	if t := &k.trial; t.kind != none {
 		times, blur := s.longer(&t.before)
 		off := math.Abs(math.Log(times) - verdict*math.Log(t.moved(k.limit)))
-		return s.n >= max(s.back, t.before.back)+few && off > 2.5*blur || blur < sharp
+		return s.n >= max(s.back, t.before.back)+few && (off > 2.5*blur || blur < sharp)
 	}
 	return s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5
 }
@@ -117,8 +117,8 @@ func (s *summary) longer(than *summary) (times, blur float64) {
 	queued := mean / max(mean-waits, mean/10)
 	short, long := s.at.short/than.at.short, s.at.long/than.at.long
 	shortErr, longErr := math.Hypot(s.err.short, than.err.short), math.Hypot(s.err.long, than.err.long)
-	upper := long * (1 + longErr)
-	if long*(1+doubt*longErr) < 1 {
+	upper := long * (1 + doubt*longErr)
+	if upper < 1 {
 		upper = short // Something else has changed.
 	}
 	shared := max(queued, min(short, long))
