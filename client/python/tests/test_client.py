@@ -378,6 +378,31 @@ async def waiting(client: AsyncClient) -> None:
         pytest.fail("it was cancelled")
 
 
+def test_a_permit_whose_grant_was_not_heard_is_given_back() -> None:
+    async def later(url: str) -> None:
+        async with AsyncClient(url, timeout=0.5) as client:
+            with pytest.raises(UnavailableError):
+                await client.acquire("report", "acme")
+
+    def now(url: str) -> None:
+        with Client(url, timeout=0.5, on_failure="allow") as client:
+            assert client.acquire("report", "acme")
+
+    for acquire in (now, lambda url: asyncio.run(later(url))):
+        with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+            ends = pool.submit(acquire, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            listener.settimeout(TIMEOUT)
+            asked: list[tuple[bytes, str]] = []
+            kept = []  # Nobody is answered.
+            while not any(b"/v1/permits/release" in line for line, _ in asked):
+                kept.append(listener.accept()[0])
+                line, _, rest = kept[-1].recv(1 << 16).partition(b"\r\n")
+                if line:
+                    asked.append((line, json.loads(rest.partition(b"\r\n\r\n")[2])["holder"]))
+            assert len({holder for _, holder in asked}) == 1
+            ends.result()
+
+
 def test_decorators(server: Service) -> None:
     client, asked = Client(server.url, timeout=TIMEOUT), AsyncClient(server.url, timeout=TIMEOUT)
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from ._answer import Answer, ProtocolError
-from ._calls import DEFAULT_URL, Calls, Flow, Lease, Send, holder_of, no_permit, request_of
+from ._calls import DEFAULT_URL, Behind, Calls, Flow, Lease, Send, holder_of, no_permit, request_of
 from ._permit import PermitState, ReservationState
 from ._sync import KEPT, MOST
 from ._values import HeadgateError, Json, OnFailure, Verdict, What, denied
@@ -229,7 +229,10 @@ class AsyncClient:
                     else:
                         step = flow.send(answer)
                 else:
-                    await asyncio.sleep(step.seconds)
+                    if isinstance(step, Behind):
+                        self._finish(self._run(step.flow))
+                    else:
+                        await asyncio.sleep(step.seconds)
                     step = next(flow)
         except StopIteration as end:
             result: T = end.value

@@ -52,8 +52,15 @@ class Sleep:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Run a flow to its end, and do not wait for it."""
+
+    flow: "Flow[bool]"
+
+
 T = TypeVar("T")
-Flow = Generator[Send | Sleep, Any, T]
+Flow = Generator[Send | Sleep | Behind, Any, T]
 
 Answered = tuple[int, dict[str, str], dict[str, Any]]
 """Status, headers and body."""
@@ -275,6 +282,8 @@ class Calls:
                     return lease
                 yield Sleep(min(lease.retry_after, max(until - time.monotonic(), 0.0)))
         except UnavailableError as err:
+            # The service may have granted it, or keep a place in line.
+            yield Behind(self.release(who))
             if self.on_failure == "raise":
                 raise
             verdict = undecided(err, self.on_failure)

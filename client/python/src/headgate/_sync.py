@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
 from ._answer import Answer, ProtocolError
-from ._calls import DEFAULT_URL, Calls, Flow, Lease, Send, Target, holder_of, no_permit, request_of
+from ._calls import DEFAULT_URL, Behind, Calls, Flow, Lease, Send, Target, holder_of, no_permit, request_of
 from ._permit import PermitState, ReservationState
 from ._values import HeadgateError, Json, OnFailure, Verdict, What, denied
 
@@ -96,6 +96,7 @@ class Client:
         self._tls = (tls or ssl.create_default_context()) if self._calls.target.secure else None
         self._idle: deque[_Connection] = deque()
         self._permits: set[Permit] = set()
+        self._behind: set[threading.Thread] = set()  # give back what may have been granted
         self._pid = os.getpid()
 
     def check(
@@ -195,6 +196,8 @@ class Client:
         """Give permits back and close the connections that no call uses. The client may go on to be used."""
         for permit in list(self._permits):
             permit.release()
+        for thread in list(self._behind):
+            thread.join()
         while self._idle:
             self._idle.pop().socket.close()
 
@@ -216,16 +219,28 @@ class Client:
                     else:
                         step = flow.send(answer)
                 else:
-                    sleep(step.seconds)
+                    if isinstance(step, Behind):
+                        self._begin(step.flow)
+                    else:
+                        sleep(step.seconds)
                     step = next(flow)
         except StopIteration as end:
             result: T = end.value
             return result
 
+    def _begin(self, flow: Flow[bool]) -> None:
+        def run() -> None:
+            self._run(flow)
+            self._behind.discard(thread)
+
+        thread = threading.Thread(target=run, name="headgate-release", daemon=True)
+        self._behind.add(thread)
+        thread.start()
+
     def _send(self, call: Send) -> Answer:
         if self._pid != os.getpid():
             # The connections are the parent's: they are closed here, and stay open there.
-            self._idle, self._permits, self._pid = deque(), set(), os.getpid()
+            self._idle, self._permits, self._behind, self._pid = deque(), set(), set(), os.getpid()
         connection = self._connect(call.deadline)
         try:
             answer = connection.ask(call.request, call.deadline)

@@ -29,6 +29,8 @@ final class Acquiring extends CompletableFuture<Permit> {
         whenComplete((permit, err) -> {
             if (isCancelled()) {
                 current.cancel(true);
+            }
+            if (isCancelled() || Calls.cause(err) instanceof UnavailableException) {
                 // The service may have granted it, or keep a place in line.
                 client.calls.post("/v1/permits/release", who, true);
             }

@@ -15,6 +15,7 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.security.KeyStore;
 import java.time.Duration;
@@ -407,6 +408,27 @@ class ClientTest {
             assertTrue(waits.join().isAllowed()); // It is released by the end of the client.
         }
         assertEquals(List.of(), holders().get("permits"));
+    }
+
+    /** Who acquires and hears nothing that it understands, gives back what it may have been granted. */
+    @Test
+    void aPermitWhoseGrantWasNotHeardIsGivenBack() throws IOException {
+        var asked = new ConcurrentLinkedQueue<String>();
+        var server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.createContext("/", exchange -> {
+            var body = Json.read(new String(exchange.getRequestBody().readAllBytes(), StandardCharsets.UTF_8));
+            asked.add(exchange.getRequestURI() + " " + ((Map<?, ?>) body).get("holder"));
+            exchange.sendResponseHeaders(200, 2);
+            exchange.getResponseBody().write("{}".getBytes(StandardCharsets.UTF_8));
+            exchange.close();
+        });
+        server.start();
+        try (var client = Client.builder().url("http://127.0.0.1:" + server.getAddress().getPort()).timeout(Service.TIMEOUT).build()) {
+            assertThrows(UnavailableException.class, () -> client.acquire(PermitRequest.of("report", "acme").holder("me")));
+            Service.until(() -> asked.contains("/v1/permits/release me"));
+        } finally {
+            server.stop(0);
+        }
     }
 
     @Test
