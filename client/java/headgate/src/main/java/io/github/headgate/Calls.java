@@ -91,6 +91,9 @@ final class Calls implements AutoCloseable {
             throw new IllegalArgumentException(
                     "headgate: url is " + url + ", must begin with http:// or https:// and have a host");
         }
+        if (uri.getPort() > 65_535) {
+            throw new IllegalArgumentException("headgate: url is " + url + ", must have a port of at most 65535");
+        }
         if (uri.getUserInfo() != null || uri.getQuery() != null || uri.getFragment() != null) {
             throw new IllegalArgumentException(
                     "headgate: url has a user, a password, a query or a fragment, must have none of them");

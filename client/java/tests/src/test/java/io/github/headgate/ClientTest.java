@@ -95,7 +95,7 @@ class ClientTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"ftp://127.0.0.1", "nothing", "http://", "http://u@127.0.0.1", "http://127.0.0.1?a", "http://127.0.0.1#a", "http://a b"})
+    @ValueSource(strings = {"http://127.0.0.1:99999", "ftp://127.0.0.1", "nothing", "http://", "http://u@127.0.0.1", "http://127.0.0.1?a", "http://127.0.0.1#a", "http://a b"})
     void urlsThatCannotBe(String url) {
         assertTrue(assertThrows(IllegalArgumentException.class, () -> Client.create(url)).getMessage().startsWith("headgate: url"));
     }
