@@ -23,7 +23,7 @@ async function answering(t, answer) {
   return seen;
 }
 
-const verdict = { status: 200, body: '{"allowed":true,"retry_after_ms":0,"delay_ms":0,"decisions":[]}' };
+const verdict = { status: 200, body: '{"allowed":true,"retry_after_ms":0,"delay_ms":0,"decisions":[],"reset":[]}' };
 
 test('a wait is a random part of a bound that doubles', () => {
   for (const [random, waits] of [[() => 0, [0, 0, 0]], [() => 0.5, [50, 100, 150]], [() => 1, [100, 200, 300]]]) {
