@@ -188,7 +188,7 @@ func Kept(l *headgate.Limit, count int64, s State) (slots [BucketSlots]State, n 
 		return slots, 0
 	}
 	slots[0] = s
-	if m := mark(count, (&Bucket{period: l.Micros()}).rate(count).num); m != 0 {
+	if m := mark(count, rateAt(l, count).num); m != 0 {
 		slots[0].Extra += m
 		return slots, 1
 	}

@@ -67,6 +67,14 @@ func (b *Bucket) rate(count int64) rate {
 	return rate{count / x, b.period / x}
 }
 
+// rateAt returns the rate of a list with the period of l and the given count.
+func rateAt(l *headgate.Limit, count int64) rate {
+	if count == l.Count {
+		return rateOf(l)
+	}
+	return (&Bucket{period: l.Micros()}).rate(count)
+}
+
 // find returns the own bucket of a list, or the wide bucket that serves it, or nil.
 func (b *Bucket) find(count int64) *ownBucket {
 	var found *ownBucket

@@ -294,11 +294,7 @@ func StateOf(l *headgate.Limit, kind uint32, w Word, origin, now headgate.Instan
 	if l.Algorithm > headgate.LeakyBucket {
 		return w.window(l, ScaleOf(l).window(origin))
 	}
-	num, den := l.Rate()
-	r := rate{num, den}
-	if int64(kind) != l.Count {
-		r = (&Bucket{period: l.Micros()}).rate(int64(kind))
-	}
+	r := rateAt(l, int64(kind))
 	at, _ := since(origin, max(now, origin), r.num)
 	busy := w.busy(at)
 	if busy == 0 {
