@@ -86,8 +86,9 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (d Decision, 
 }
 
 // Peek says what AllowN would say, and charges nothing.
-func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, error) {
-	return l.do(ctx, OpPeek, key, n)
+func (l *Limiter) Peek(ctx context.Context, key string, n int64) (d Decision, err error) {
+	err = l.do(ctx, OpPeek, key, n, &d)
+	return d, err
 }
 
 // Refund gives n units back to key. Pass the At of the decision that charged
@@ -126,8 +127,7 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 // fields where the callers want them. The store returns each field by itself for the same reason.
 func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (err error) {
 	if l.single == nil || n == 0 {
-		*d, err = l.do(ctx, OpTake, key, n)
-		return err
+		return l.do(ctx, OpTake, key, n, d)
 	}
 	d.Rule, d.Limit = l.rule, l.limit
 	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rule, key, n)
@@ -137,9 +137,10 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (e
 	return err
 }
 
-func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decision, err error) {
+// do fills d unless it returns an error.
+func (l *Limiter) do(ctx context.Context, op Op, key string, n int64, d *Decision) error {
 	if n == 0 {
-		return d, noUnits()
+		return noUnits()
 	}
 	s := l.pool.Get().(*scratch)
 	for i := range s.checks {
@@ -147,7 +148,10 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decisio
 	}
 	decisions, err := l.store.Take(ctx, op, s.checks, s.decisions[:0])
 	if err == nil {
-		d = *deciding(decisions)
+		// To copy it as a whole would wait until all that the store has written is in the cache.
+		b := deciding(decisions)
+		d.Rule, d.Limit, d.Check, d.Shadow, d.Allowed, d.Source = b.Rule, b.Limit, b.Check, b.Shadow, b.Allowed, b.Source
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = b.Remaining, b.RetryAfter, b.ResetAfter, b.Delay, b.At
 	}
 	for i := range s.checks {
 		s.checks[i].Key = "" // a pooled scratch must not keep the caller's key alive
@@ -156,7 +160,7 @@ func (l *Limiter) do(ctx context.Context, op Op, key string, n int64) (d Decisio
 		s.decisions = decisions
 	}
 	l.pool.Put(s)
-	return d, err
+	return err
 }
 
 // noUnits is the error of the methods that take a number of units: to a Check zero

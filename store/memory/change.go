@@ -102,8 +102,7 @@ func (s *Store) hold(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		sh, limits := s.shardOf(l.hashes[i]), checks[i].Rule.Limits()
 		for j := range limits {
-			st := step{entry: sh.table.find(counterOf(l.hashes[i], slotOf(&limits[j])))}
-			opened = st.hold() || opened
+			opened = sh.table.find(counterOf(l.hashes[i], slotOf(&limits[j]))).shut() || opened
 		}
 	}
 	if opened {
@@ -115,7 +114,7 @@ func (s *Store) hold(checks []headgate.Check, l *locked) {
 func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
 	sh := s.shardOf(hash)
 	sh.reserve(algorithm.BucketSlots, now)
-	st := step{limit: l, kind: s.kindOf(l)}
+	st := step{drawn: drawn{limit: l}, kind: s.kindOf(l)}
 	st.place, st.shared = sh.place(c.Rule, hash, slotOf(l), now)
 	if l.Algorithm == headgate.SlidingWindow {
 		st.entry = sh.table.find(st.place)

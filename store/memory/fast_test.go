@@ -226,3 +226,30 @@ func TestFastAfterAChange(t *testing.T) {
 	clock.Add(2 * time.Minute)
 	use(is, 1)
 }
+
+// TestDenialOpens: a counter that a request for several limits has used is used without locks again
+// after the next request for it alone, even if that is denied. Otherwise a key that is always denied
+// would stay slow. A denied request for a new key leaves no counter.
+func TestDenialOpens(t *testing.T) {
+	s := memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now))
+	one := headgate.Check{Rule: headgate.MustRule("r", headgate.PerHour(2)), Key: "k"}
+	for _, step := range []struct {
+		checks         []headgate.Check
+		allowed        bool
+		counters, open int
+	}{
+		{[]headgate.Check{{Rule: one.Rule, Key: "k", Cost: 3}}, false, 0, 0},
+		{[]headgate.Check{one}, true, 1, 1},
+		{[]headgate.Check{one, {Rule: one.Rule, Key: "other"}}, true, 2, 0},
+		{[]headgate.Check{one, {Rule: one.Rule, Key: "third"}}, false, 2, 0},
+		{[]headgate.Check{one}, false, 2, 1},
+	} {
+		got, err := s.Take(t.Context(), headgate.OpTake, step.checks, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if allowed := headgate.NewVerdict(got).Allowed; allowed != step.allowed || s.Stats().Counters != step.counters || memory.Open(s) != step.open {
+			t.Fatalf("%+v: allowed is %t, with %d counters, %d of them open", step, allowed, s.Stats().Counters, memory.Open(s))
+		}
+	}
+}

@@ -52,28 +52,40 @@ func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
 	}
 }
 
+// shut makes sure that nobody without the lock changes the counter, and reports whether that was
+// possible until now.
+func (e *entry) shut() (wasOpen bool) {
+	if e.asWord() {
+		_, wasOpen = e.hold()
+	}
+	return wasOpen
+}
+
 // setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
 // Word could be the same number, and a caller who has read it would take the one for the other. If
 // open is true, callers without the lock may change the Word from now on.
 func (e *entry) setWord(w algorithm.Word, l *headgate.Limit, kind uint32, open bool) bool {
-	word := uint64(w)
-	if !open {
-		word |= held
-	}
-	if e.asWord() && e.kind == kind {
-		atomic.StoreUint64(&e.word, word)
-		return true
-	}
 	if e.kind != 0 && e.kind != kind {
 		return false
 	}
-	scale := algorithm.ScaleOf(l)
-	e.used, e.extra, e.until = uint32(scale), uint32(scale>>32), isWord
-	atomic.StoreUint64(&e.word, word)
+	if !e.asWord() {
+		scale := algorithm.ScaleOf(l)
+		e.used, e.extra, e.until = uint32(scale), uint32(scale>>32), isWord
+	}
+	e.replaceWord(w, open)
 	if e.kind == 0 {
 		atomic.StoreUint32(&e.kind, kind)
 	}
 	return true
+}
+
+// replaceWord is setWord for an entry that is kept as a Word of that kind.
+func (e *entry) replaceWord(w algorithm.Word, open bool) {
+	word := uint64(w)
+	if !open {
+		word |= held
+	}
+	atomic.StoreUint64(&e.word, word)
 }
 
 func (e *entry) scale() algorithm.Scale {

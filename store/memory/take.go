@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -147,26 +146,56 @@ const (
 	inline = 8
 )
 
-// takeSeveral takes, or peeks, with the lock.
+// takeSeveral takes, or peeks, with the lock. It clears no more memory than the request needs, because
+// that takes long in comparison.
 func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	limits := 0
+	n, words := 0, true // the number of limits, and whether all of them have Words
 	for i := range checks {
-		limits += len(checks[i].Rule.Limits())
+		limits := checks[i].Rule.Limits()
+		n += len(limits)
+		for j := range limits {
+			words = words && s.kindOf(&limits[j]) != 0
+		}
 	}
-	if limits <= few { // and so are the checks; to clear room for more takes long in comparison
-		var hashes [few]uint64
-		var order [few]uint8
+	if n > few {
+		var hashes [headgate.MaxChecks]uint64
+		var order [headgate.MaxChecks]uint8
+		return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, nil, n, dst)
+	}
+	var hashes [few]uint64 // there are no more checks than limits
+	var order [few]uint8
+	l := &locked{hashes: hashes[:], order: order[:]}
+	if !words {
+		return s.decide(op, checks, l, nil, n, dst)
+	}
+	var room [few]drawn
+	return s.decide(op, checks, l, room[:n], n, dst)
+}
+
+// decide decides about n limits and, if every one agrees, charges. words has room for each limit if
+// they are few and all have Words; else it is nil.
+func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, words []drawn, n int, dst []headgate.Decision) []headgate.Decision {
+	s.lock(checks, r)
+	defer s.unlock(r)
+	if words != nil {
+		if refused, ok := s.drawAll(checks, r, words); ok {
+			return s.finishWords(op, checks, r, words, refused, dst)
+		}
+	}
+	switch {
+	case n == 1:
+		var steps [1]step
+		return s.decideStates(op, checks, r, steps[:], dst)
+	case n <= few:
 		var steps [few]step
-		return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, steps[:limits], dst)
+		return s.decideStates(op, checks, r, steps[:n], dst)
 	}
-	var hashes [headgate.MaxChecks]uint64
-	var order [headgate.MaxChecks]uint8
 	var room [inline]step
 	steps := room[:]
-	if limits > inline {
-		steps = make([]step, limits)
+	if n > inline {
+		steps = make([]step, n)
 	}
-	return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, steps[:limits], dst)
+	return s.decideStates(op, checks, r, steps[:n], dst)
 }
 
 // locked are the shards that lock has locked. Whoever makes it gives it the memory, with room for
@@ -180,18 +209,29 @@ type locked struct {
 
 func (l *locked) shards() []uint8 { return l.order[:l.n] }
 
+// add puts a shard in its place, unless it is there. Few requests have more than three checks.
+func (l *locked) add(shard uint8) {
+	i := l.n
+	for i > 0 && l.order[i-1] > shard {
+		i--
+	}
+	if i > 0 && l.order[i-1] == shard {
+		return
+	}
+	copy(l.order[i+1:l.n+1], l.order[i:l.n])
+	l.order[i] = shard
+	l.n++
+}
+
 // lock locks every shard that the checks need, always in the same order, so that two requests
 // cannot wait for each other. It determines one time for all shards: the latest that any of them has
 // seen.
 func (s *Store) lock(checks []headgate.Check, l *locked) {
 	for i := range checks {
 		hash := s.hash(checks[i].Rule, checks[i].Key)
-		l.hashes[i], l.order[i] = hash, uint8(hash>>(64-shardBits))
+		l.hashes[i] = hash
+		l.add(uint8(hash >> (64 - shardBits)))
 		s.fetch(checks[i].Rule, hash)
-	}
-	if l.n = len(checks); l.n > 1 {
-		slices.Sort(l.shards())
-		l.n = len(slices.Compact(l.shards()))
 	}
 	now := s.read()
 	for _, i := range l.shards() {
@@ -214,34 +254,133 @@ func (s *Store) unlock(l *locked) {
 	}
 }
 
-// step is what a decision knows about one limit between looking at its counter and charging it.
-type step struct {
+// drawn is what a decision knows about a counter that is kept as a Word, or will be.
+type drawn struct {
 	limit  *headgate.Limit
 	entry  *entry
-	place  uint64                // the hash of entry
-	before algorithm.State       // for Word.Describe, if byWord
-	word   algorithm.Word        // the counter, if byWord
-	after  algorithm.Word        // the counter once it is charged, if byWord
-	state  algorithm.Counter     // the counter in place of word, advanced to now
+	place  uint64 // the hash of entry
+	word   algorithm.Word
+	after  algorithm.Word  // the counter once it is charged
+	before algorithm.State // for Word.Describe
+	fits   bool
+}
+
+// draw looks at the counter of d, which gives its limit, entry and place, if it is kept as a Word of the
+// given kind, or is new and there is room for n counters. From then on, only the holder of the lock
+// changes it. opened says that others were free to change it until now.
+func (sh *shard) draw(d *drawn, kind uint32, cost int64, now headgate.Instant, n int) (opened, ok bool) {
+	l, e, w := d.limit, d.entry, algorithm.Word(0)
+	switch {
+	case e.asWord() && e.kind == kind:
+		w, opened = e.hold()
+	case e.hash != 0 || sh.sharing || !sh.table.room(n):
+		return false, false
+	}
+	d.word = w
+	if l.Algorithm <= headgate.LeakyBucket {
+		d.after, d.fits = w.DrawBucket(l, sh.table.origin, now, cost)
+	} else {
+		d.after, d.before, d.fits = w.Draw(l, sh.table.origin, sh.wall.on(l, now), cost)
+	}
+	return opened, d.after != algorithm.NoWord
+}
+
+// finishWord charges the counter that draw has looked at, and describes it. open says that callers
+// without the lock may use it from now on.
+func (sh *shard) finishWord(w *drawn, charge, open bool, cost int64, now headgate.Instant, d *headgate.Decision) {
+	l, origin := w.limit, sh.table.origin
+	switch known := w.entry.hash == w.place; {
+	case charge && known:
+		w.entry.replaceWord(w.after, open)
+	case charge:
+		sh.insert(w.entry, w.place).setWord(w.after, l, algorithm.KindOf(l), open)
+	case open && known:
+		w.entry.replaceWord(w.word, open)
+	}
+	if l.Algorithm <= headgate.LeakyBucket {
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.DescribeBucket(l, origin, now, cost, w.fits, charge)
+	} else {
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.Describe(l, w.before, origin, sh.wall.on(l, now), cost, w.fits, charge)
+	}
+}
+
+// drawAll draws from the counters of all limits, and reports whether that was possible. refused has a
+// bit for each check that a limit denies.
+func (s *Store) drawAll(checks []headgate.Check, r *locked, words []drawn) (refused uint64, ok bool) {
+	for opened := true; opened; {
+		opened, refused, ok = false, 0, true
+		n := 0
+		for i := range checks {
+			hash, limits, cost := r.hashes[i], checks[i].Rule.Limits(), checks[i].Units()
+			sh := s.shardOf(hash)
+			ok = ok && r.now < sh.sweepAt
+			for j := 0; ok && j < len(limits); j++ {
+				d, l := &words[n], &limits[j]
+				place := counterOf(hash, l.Slot())
+				d.limit, d.entry, d.place = l, sh.table.find(place), place
+				wasOpen, drew := sh.draw(d, algorithm.KindOf(l), cost, r.now, len(words))
+				opened, ok = opened || wasOpen, drew
+				if !d.fits {
+					refused |= 1 << i
+				}
+				n++
+			}
+		}
+		if opened {
+			// Callers without the lock may have used a counter meanwhile, by a later reading of the
+			// clock than ours. From here on they do not.
+			s.setTime(r, s.read())
+		}
+	}
+	return refused, ok
+}
+
+// admits reports whether the request is admitted, given the checks that a limit denies.
+func admits(checks []headgate.Check, refused uint64) bool {
+	for i := 0; refused != 0 && i < len(checks); i++ {
+		if refused&(1<<i) != 0 && !checks[i].Shadow {
+			return false
+		}
+	}
+	return true
+}
+
+// finishWords charges what drawAll has looked at, if every limit agrees, and describes it.
+func (s *Store) finishWords(op headgate.Op, checks []headgate.Check, r *locked, words []drawn, refused uint64, dst []headgate.Decision) []headgate.Decision {
+	charging := op == headgate.OpTake && admits(checks, refused)
+	open := op == headgate.OpTake && len(words) == 1
+	for i := range checks {
+		c, sh, limits := &checks[i], s.shardOf(r.hashes[i]), len(checks[i].Rule.Limits())
+		charge := charging && refused&(1<<i) == 0
+		at, cost := sh.wall.shown(r.now), c.Units()
+		for j := range words[:limits] {
+			w := &words[j]
+			dst = append(dst, headgate.Decision{})
+			d := &dst[len(dst)-1]
+			d.Rule, d.Limit, d.Check, d.Shadow, d.Allowed, d.At = c.Rule, w.limit, i, c.Shadow, w.fits, at
+			sh.finishWord(w, charge, open, cost, r.now, d)
+		}
+		words = words[limits:]
+	}
+	return dst
+}
+
+// step is what a decision knows about one limit between looking at its counter and charging it.
+type step struct {
+	drawn                        // the whole of it only if byWord
+	state  algorithm.Counter     // the counter in place of a Word, advanced to now
 	facts  algorithm.WindowFacts // in place of state, for a sliding window
 	check  int32
 	kind   uint32 // see Store.kindOf
 	byWord bool
-	fits   bool
 	first  bool // the first sliding window of its rule, which charges the log
 	shared bool // the key shares the counter with others, because memory is full
 }
 
-// decide decides and, if every limit agrees, charges. There is a step for each limit.
-func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, steps []step, dst []headgate.Decision) []headgate.Decision {
-	s.lock(checks, r)
-	defer s.unlock(r)
+// decideStates is decide for counters that are not all kept as Words. The shards are locked.
+func (s *Store) decideStates(op headgate.Op, checks []headgate.Check, r *locked, steps []step, dst []headgate.Decision) []headgate.Decision {
 	refused, punished := s.look(checks, r, steps)
-	admitted := true
-	for i := 0; refused != 0 && i < len(checks); i++ {
-		admitted = admitted && (checks[i].Shadow || refused&(1<<i) == 0)
-	}
-	taking := op == headgate.OpTake
+	taking, admitted := op == headgate.OpTake, admits(checks, refused)
 	for i := range steps {
 		st := &steps[i]
 		c, sh, bit := &checks[st.check], s.shardOf(r.hashes[st.check]), uint64(1)<<st.check
@@ -280,25 +419,21 @@ func (s *Store) look(checks []headgate.Check, r *locked, steps []step) (refused,
 				n++
 				l := &limits[j]
 				st.limit, st.check, st.kind = l, int32(i), s.kindOf(l)
-				st.byWord = false
 				st.place, st.shared = sh.place(rule, hash, slotOf(l), r.now)
 				st.entry = sh.table.find(st.place)
+				if st.byWord = false; st.kind != 0 && !st.shared {
+					wasOpen, drew := sh.draw(&st.drawn, st.kind, cost, r.now, 0)
+					opened, st.byWord = opened || wasOpen, drew
+				}
 				switch {
+				case st.byWord:
 				case l.Algorithm == headgate.SlidingWindow:
 					st.first, logged = !logged, true
 					sh.lookAtLog(st, cost, r.now)
-				case st.mayBeWord():
-					opened = st.hold() || opened
-					at := sh.wall.on(l, r.now)
-					st.after, st.before, st.fits = st.word.Draw(l, sh.table.origin, at, cost)
-					if st.byWord = st.after != algorithm.NoWord; !st.byWord {
-						sh.load(st, r.now)
-						st.fits = st.state.Fits(l, at, cost)
-					}
 				case further == 0 && sh.severalRates(st) && !sh.table.room(len(steps)*algorithm.BucketSlots):
 					several++
 				default:
-					opened = st.hold() || opened
+					opened = st.entry.shut() || opened
 					sh.load(st, r.now)
 					st.fits = st.state.Fits(l, sh.wall.on(l, r.now), cost)
 				}
@@ -322,22 +457,6 @@ func (s *Store) look(checks []headgate.Check, r *locked, steps []step) (refused,
 	}
 }
 
-// mayBeWord reports whether the counter of a step is kept as a Word of the limit's own kind, or may
-// be as soon as it is charged.
-func (st *step) mayBeWord() bool {
-	e := st.entry
-	return st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == st.kind)
-}
-
-// hold makes sure that nobody without the lock changes the counter of a step, and reports whether
-// that was possible until now.
-func (st *step) hold() (wasOpen bool) {
-	if st.word = 0; st.entry.asWord() {
-		st.word, wasOpen = st.entry.hold()
-	}
-	return wasOpen
-}
-
 // countersIn returns an upper bound for the number of the request's counters in a shard.
 func countersIn(shard uint8, checks []headgate.Check, r *locked) int {
 	n := 0
@@ -349,15 +468,15 @@ func countersIn(shard uint8, checks []headgate.Check, r *locked) int {
 	return n
 }
 
-// severalRates reports whether the counter of a step, which is not a Word of the limit's own kind, is
-// a bucket that lists of different rates share, or may be: then it needs [algorithm.BucketSlots]
-// entries.
+// severalRates reports whether the counter of a step is a bucket that lists of different rates share,
+// or may be: then it needs [algorithm.BucketSlots] entries.
 func (sh *shard) severalRates(st *step) bool {
-	if st.limit.Algorithm > headgate.LeakyBucket {
-		return false
+	e := st.entry
+	if st.limit.Algorithm > headgate.LeakyBucket || st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == st.kind) {
+		return false // it is kept as a Word, or will be
 	}
-	_, plain := algorithm.Plain(st.limit, st.entry.state())
-	return st.entry.asWord() || !plain
+	_, plain := algorithm.Plain(st.limit, e.state())
+	return e.asWord() || !plain
 }
 
 // finish charges the counter of a step, or punishes the key, and describes the limit in d. open says
@@ -370,22 +489,15 @@ func (sh *shard) finish(st *step, c *headgate.Check, charge, punish, open bool, 
 			sh.load(st, now) // several keys of the request may share it
 		}
 	}
-	switch {
-	case l.Algorithm == headgate.SlidingWindow:
+	if l.Algorithm == headgate.SlidingWindow {
 		if charge && st.first {
 			sh.addToLog(sh.insert(st.entry, st.place), c, c.Units(), now)
 		}
 		st.facts.Describe(d, l, now, c.Units(), charge)
 		return
-	case st.byWord:
-		w := st.word
-		if charge {
-			st.entry, w = sh.insert(st.entry, st.place), st.after
-		}
-		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = st.word.Describe(l, st.before, sh.table.origin, at, c.Units(), st.fits, charge)
-		if charge || open && st.entry.hash != 0 {
-			st.entry.setWord(w, l, st.kind, open)
-		}
+	}
+	if st.byWord {
+		sh.finishWord(&st.drawn, charge, open, c.Units(), now, d)
 		return
 	}
 	after := st.state
