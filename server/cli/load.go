@@ -19,7 +19,7 @@ import (
 
 // loadRequest is the command that sends requests and measures.
 type loadRequest struct {
-	URL string `arg:"" name:"url" help:"URL to request, such as http://127.0.0.1:8080/. With --mix and --arrivals, the server that gets the log's paths."`
+	URL string `arg:"" name:"url" help:"URL to request, such as http://127.0.0.1:8080/, or redis://127.0.0.1:6379 for a server that speaks Redis's protocol. With --mix and --arrivals, the server that gets the log's paths."`
 
 	Rate     string        `help:"Requests a second. Default: 10" placeholder:"N"`
 	RampTo   string        `help:"Requests a second at the end; the rate changes linearly to it." placeholder:"N"`
@@ -41,7 +41,7 @@ type loadRequest struct {
 
 	Method string   `help:"Method of the request. Default: GET, or POST with --data" placeholder:"METHOD"`
 	Header []string `help:"Request header, such as 'Authorization: Bearer TOKEN'. May be repeated." placeholder:"'NAME: VALUE'" sep:"none"`
-	Data   string   `help:"Request body, or @FILE to read it from a file." placeholder:"TEXT|@FILE"`
+	Data   string   `help:"Request body, or @FILE to read it from a file. To redis://, the words of the command." placeholder:"TEXT|@FILE"`
 	HTTP2  bool     `help:"Use HTTP/2, also without TLS." name:"http2"`
 	GRPC   bool     `help:"Call the unary gRPC method that the URL's path names. --data is the message as JSON, or with @FILE as protobuf." name:"grpc"`
 
@@ -75,7 +75,9 @@ func (loadRequest) Help() string {
 		"  headgate load --steps 100,200,400 --html report.html http://127.0.0.1:8080/\n" +
 		"  headgate load --rate 100 --mix access.log http://127.0.0.1:8080\n" +
 		"  headgate load --audit --header 'X-API-Key: test' http://127.0.0.1:8080/\n" +
-		"  headgate load --audit --limit 10/1s --fresh --watch 1m http://127.0.0.1:8080/"
+		"  headgate load --audit --limit 10/1s --fresh --watch 1m http://127.0.0.1:8080/\n" +
+		"  headgate load --audit --limit 30/1m/16 --data 'CL.THROTTLE user42 15 30 60' redis://127.0.0.1:6379\n" +
+		"  headgate load --audit --grpc --data '{\"domain\": \"api\", \"descriptors\": [{\"entries\": [{\"key\": \"user\", \"value\": \"anna\"}]}]}' http://127.0.0.1:8081/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 }
 
 const loadHint = "headgate load --help has examples"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // fast is a service that serves all but /denied.
@@ -196,6 +201,67 @@ func TestLoadAudit(t *testing.T) {
 		}
 		if code != want || !strings.Contains(stdout, text) {
 			t.Errorf("honest %t: exit code %d\n%s%s", honest, code, stdout, stderr)
+		}
+	}
+}
+
+// rateLimits is Envoy's rate limit service with 3 requests in a second.
+type rateLimits struct {
+	pb.UnimplementedRateLimitServiceServer
+	early time.Duration // by how much it announces the reset too early
+
+	mu   sync.Mutex
+	from time.Time
+	used uint32
+}
+
+func (s *rateLimits) ShouldRateLimit(_ context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	const limit, period = 3, 3 * time.Second
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.from) >= period {
+		s.from, s.used = now, 0
+	}
+	answer := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	if s.used < limit && r.GetDomain() == "api" {
+		s.used++
+		answer.OverallCode = pb.RateLimitResponse_OK
+	}
+	answer.Statuses = []*pb.RateLimitResponse_DescriptorStatus{{
+		Code: answer.OverallCode, CurrentLimit: &pb.RateLimitResponse_RateLimit{RequestsPerUnit: limit},
+		LimitRemaining: limit - s.used, DurationUntilReset: durationpb.New(max(s.from.Add(period).Sub(now)-s.early, 0)),
+	}}
+	return answer, nil
+}
+
+// TestLoadAuditOfRateLimitService: what Envoy would be told is audited, and so is what it would be
+// told wrongly.
+func TestLoadAuditOfRateLimitService(t *testing.T) {
+	t.Parallel()
+	for _, early := range []time.Duration{0, 2 * time.Second} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		pb.RegisterRateLimitServiceServer(s, &rateLimits{early: early})
+		served := make(chan error)
+		go func() { served <- s.Serve(l) }()
+		code, stdout, stderr := command(t, append([]string{
+			"load", "--audit", "--grpc", "--data", `{"domain": "api", "descriptors": [{"entries": [{"key": "user", "value": "anna"}]}]}`,
+			"http://" + l.Addr().String() + pb.RateLimitService_ShouldRateLimit_FullMethodName,
+		}, patient...)...)
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		want, text := CodeOK, "reset        TRUE"
+		if early > 0 {
+			want, text = CodeNo, "reset        WRONG"
+		}
+		if code != want || !strings.Contains(stdout, text) || !strings.Contains(stdout, "the limit advertised is 3") {
+			t.Errorf("%v too early: exit code %d\n%s%s", early, code, stdout, stderr)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -27,6 +28,9 @@ import (
 // targets returns the requests to send, and with --arrivals their times.
 func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*load.Target, arrivals []load.Arrival, err error) {
 	base := load.Request{URL: k.URL, Method: k.Method, Header: header, Body: body, GRPC: k.GRPC}
+	if strings.HasSuffix(k.URL, pb.RateLimitService_ShouldRateLimit_FullMethodName) {
+		base.Read = rateLimitHint
+	}
 	if base.Method == "" && len(body) > 0 {
 		base.Method = http.MethodPost
 	}
@@ -50,6 +54,32 @@ func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*
 		all = append(all, t)
 	}
 	return all, arrivals, nil
+}
+
+// rateLimitHint returns what an answer of Envoy's rate limit service says: the limits of its statuses,
+// and Retry-After among the headers that Envoy is to add. The reset is not taken for a wait: a limit may
+// have room for a request long before it is fully free.
+func rateLimitHint(message []byte) (h load.Hint, err error) {
+	var m pb.RateLimitResponse
+	if err := proto.Unmarshal(message, &m); err != nil {
+		return h, err
+	}
+	if m.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+		h.Limited = true
+		for _, field := range m.GetResponseHeadersToAdd() {
+			if seconds, err := strconv.Atoi(field.GetValue()); err == nil && strings.EqualFold(field.GetKey(), "Retry-After") {
+				h.Wait = time.Duration(seconds) * time.Second
+			}
+		}
+	}
+	for _, s := range m.GetStatuses() {
+		if limit := s.GetCurrentLimit(); limit != nil {
+			h.Windows = append(h.Windows, load.Window{
+				Limit: int64(limit.GetRequestsPerUnit()), Remaining: int64(s.GetLimitRemaining()), Reset: s.GetDurationUntilReset().AsDuration(),
+			})
+		}
+	}
+	return h, nil
 }
 
 // fromLog returns the requests of access logs.

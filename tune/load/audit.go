@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/headgate/headgate/httplimit/outbound"
 )
 
 // AuditOptions say how a limiter is audited.
@@ -118,7 +116,7 @@ type resetTried struct {
 // probe is an answer and what it said.
 type probe struct {
 	answer
-	hint outbound.Hint
+	hint Hint
 	at   time.Time // when it was sent
 	end  time.Time // when it was answered
 }
@@ -210,7 +208,7 @@ func (a *auditor) send(ctx context.Context, s sender) (p probe, err error) {
 	if p.kind > failed {
 		return p, fmt.Errorf("%w: there was no answer: %s", ErrUnreachable, p.code)
 	}
-	p.hint = outbound.ReadHint(p.status, p.header, time.Now())
+	p.hint = p.answer.hint()
 	return p, nil
 }
 
@@ -263,7 +261,7 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 
 // tightest returns the limit with the fewest units left. It returns false if the answer names no
 // limit.
-func tightest(p *probe) (least outbound.Window, ok bool) {
+func tightest(p *probe) (least Window, ok bool) {
 	for _, w := range p.hint.Windows {
 		if !ok || w.Remaining < least.Remaining {
 			least, ok = w, true
@@ -351,7 +349,7 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 }
 
 // resets notes what a request found when a limit was to be free again.
-func (r *AuditRound) resets(w outbound.Window, p *probe) {
+func (r *AuditRound) resets(w Window, p *probe) {
 	if p.denied() {
 		r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
 		return
@@ -364,14 +362,15 @@ func (r *AuditRound) resets(w outbound.Window, p *probe) {
 	}
 }
 
-// reset waits until the limit is free again, as a denial says, and finds out whether it is.
+// reset waits until the limit is free again, as a denial says, and finds out whether it is. The time
+// counts from the answer: the limiter may have decided at any instant before.
 func (a *auditor) reset(ctx context.Context, r *AuditRound, denial *probe) error {
 	w, ok := tightest(denial)
 	if !ok || w.Reset <= 0 || w.Reset > a.o.Patience || r.reset != nil {
 		return nil
 	}
 	a.o.Told(fmt.Sprintf("waiting for a reset in %v", w.Reset))
-	if err := rest(ctx, time.Until(denial.at.Add(w.Reset+slackFor))); err != nil {
+	if err := rest(ctx, time.Until(denial.end.Add(w.Reset+slackFor))); err != nil {
 		return err
 	}
 	after, err := a.ask(ctx)

@@ -1,9 +1,13 @@
 package load
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,8 +20,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// model is an honest limiter of 10 per 10 s, or a bucket with a burst, with faults to be seeded.
-type model struct {
+// faults are what is wrong with a model, and how it is to be.
+type faults struct {
 	bucket, delay, silent bool
 	status                int
 	over                  int           // this many more are admitted
@@ -25,10 +29,15 @@ type model struct {
 	retry, window         time.Duration // added to what it says, and to the window
 	remaining             int
 	forgets               time.Duration // when, since the first request
+	used                  int           // at first
+}
 
+// model is an honest limiter of 10 per 10 s, or a bucket with a burst, with faults to be seeded.
+type model struct {
+	faults
 	mu          sync.Mutex
 	first, from time.Time
-	used, asked int
+	asked       int
 	theoretical time.Time
 }
 
@@ -92,6 +101,115 @@ func (m *model) take(now time.Time) (admitted bool, wait time.Duration, left int
 	return admitted, m.from.Add(period).Sub(now), max(10-m.used, 0)
 }
 
+// numbers are what the model says to a request: whether it is admitted, the limit, what remains, and
+// the seconds to wait and until the reset.
+func (m *model) numbers() (n [5]int) {
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, nil)
+	if w.Code == http.StatusOK {
+		n[0] = 1
+	}
+	for i, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "Retry-After", "X-RateLimit-Reset"} {
+		n[i+1], _ = strconv.Atoi(w.Header().Get(name)) // An answer may not say it.
+	}
+	return n
+}
+
+// protocols are the ways to ask a model.
+func protocols() map[string]func(m *model) (service, Request) {
+	command := func(text string, answer func(n [5]int) string) func(m *model) (service, Request) {
+		return func(m *model) (service, Request) {
+			return &commands{answer: func() string { return answer(m.numbers()) }}, Request{URL: "redis://service", Body: []byte(text)}
+		}
+	}
+	return map[string]func(m *model) (service, Request){
+		"HTTP": func(m *model) (service, Request) { return serving(m), Request{URL: "http://service/"} },
+		"gRPC": func(m *model) (service, Request) {
+			check := func(w http.ResponseWriter, _ *http.Request) {
+				n := m.numbers()
+				w.Header().Set("Content-Type", "application/grpc")
+				w.Header().Set("Trailer", "Grpc-Status")
+				_, _ = w.Write([]byte{0, 0, 0, 0, 5, byte(n[0]), byte(n[1]), byte(n[2]), byte(n[3]), byte(n[4])}) // A client that has gone needs none.
+				w.Header().Set("Grpc-Status", "0")
+			}
+			read := func(b []byte) (Hint, error) {
+				w := Window{Limit: int64(b[1]), Remaining: int64(b[2]), Reset: time.Duration(b[4]) * time.Second}
+				return Hint{Limited: b[0] == 0, Wait: time.Duration(b[3]) * time.Second, Windows: []Window{w}}, nil
+			}
+			return serving(http.HandlerFunc(check)), Request{URL: "http://service/limiter/Check", GRPC: true, Read: read}
+		},
+		"CL.THROTTLE": command("CL.THROTTLE k 9 10 10", func(n [5]int) string {
+			if n[0] == 1 {
+				n[3] = -1
+			}
+			return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n", 1-n[0], n[1], n[2], n[3], n[4])
+		}),
+		"THROTTLE": command("THROTTLE k 10 10 10", func(n [5]int) string {
+			return fmt.Sprintf("*5\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n", n[0], n[1], n[2], n[4], n[3])
+		}),
+		"HG.CHECK": command("hg.check rule k", func(n [5]int) string {
+			return fmt.Sprintf("*6\r\n$7\r\nallowed\r\n:%d\r\n+retry_after_ms\r\n:%d\r\n$9\r\ndecisions\r\n*1\r\n*8\r\n+rule\r\n$-1\r\n+capacity\r\n:%d\r\n+remaining\r\n:%d\r\n+reset_after_ms\r\n:%d\r\n",
+				n[0], 1000*n[3], n[1], n[2], 1000*n[4])
+		}),
+	}
+}
+
+// commands answers whatever it is asked over Redis's protocol.
+type commands struct {
+	answer func() string
+	l      net.Listener
+}
+
+func (s *commands) Serve(l net.Listener) error {
+	s.l = l
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go s.serve(c)
+	}
+}
+
+// serve serves a connection until the client closes it.
+func (s *commands) serve(c net.Conn) {
+	defer c.Close()
+	in := bufio.NewReader(c)
+	for {
+		if _, err := readRESP(in, deepest); err != nil {
+			return
+		}
+		if _, err := io.WriteString(c, s.answer()); err != nil {
+			return
+		}
+	}
+}
+
+func (s *commands) Close() error { return s.l.Close() }
+
+// TestReadRESP: whatever a server answers, it is read or refused.
+func TestReadRESP(t *testing.T) {
+	for text, want := range map[string]answer{
+		"+PONG\r\n":                        {kind: served, code: "OK", class: "ok"},
+		"-LOADING the data set\r\n":        {kind: failed, code: "LOADING", class: "failed"},
+		"*-1\r\n":                          {kind: served, code: "OK", class: "ok"},
+		"*3\r\n:1\r\n$2\r\nab\r\n*0\r\n":   {kind: served, code: "OK", class: "ok"},
+		"HTTP/1.1 400 Bad Request\r\n\r\n": {},
+		strings.Repeat("*1\r\n", 100):      {},
+		"*1000000000\r\n:1\r\n":            {},
+		"$1000000000\r\n":                  {},
+		"$5\r\nab":                         {},
+		":one\r\n":                         {},
+		"":                                 {},
+	} {
+		got, err := answeredRESP(bufio.NewReader(strings.NewReader(text)), "PING")
+		got.said = nil
+		if (err == nil) != (want.code != "") || err == nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}
+
 // outcome returns what was found of each thing.
 func outcome(a *Audit) map[string]string {
 	all := make(map[string]string)
@@ -104,50 +222,57 @@ func outcome(a *Audit) map[string]string {
 // TestSeededFaults: each way of lying is found, by its name, and an honest limiter has none.
 func TestSeededFaults(t *testing.T) {
 	for name, tt := range map[string]struct {
-		m     *model
+		m     faults
 		wrong string
 	}{
-		"honest":                {&model{}, ""},
-		"admits 10 % more":      {&model{over: 1}, "admitted"},
-		"denies early":          {&model{early: true}, "denied_early"},
-		"retry-after too short": {&model{retry: -3 * time.Second}, "retry_after"},
-		"retry-after too long":  {&model{retry: 3 * time.Second}, "retry_after"},
-		"remaining is too much": {&model{remaining: 2}, "remaining"},
-		"resets early":          {&model{window: -2 * time.Second}, "admitted"},
-		"forgets at a restart":  {&model{forgets: 43 * time.Second}, "admitted"},
-		"keeps too long":        {&model{window: 2 * time.Second}, "denied_early"},
-		"used before":           {&model{used: 7}, ""},
-		"an empty bucket":       {&model{bucket: true, used: 10}, ""},
-		"a bucket too fast":     {&model{bucket: true, over: 1}, "admitted"},
-		"honest, with 503":      {&model{status: http.StatusServiceUnavailable}, ""},
+		"honest":                {faults{}, ""},
+		"admits 10 % more":      {faults{over: 1}, "admitted"},
+		"denies early":          {faults{early: true}, "denied_early"},
+		"retry-after too short": {faults{retry: -3 * time.Second}, "retry_after"},
+		"retry-after too long":  {faults{retry: 3 * time.Second}, "retry_after"},
+		"remaining is too much": {faults{remaining: 2}, "remaining"},
+		"resets early":          {faults{window: -2 * time.Second}, "admitted"},
+		"forgets at a restart":  {faults{forgets: 43 * time.Second}, "admitted"},
+		"keeps too long":        {faults{window: 2 * time.Second}, "denied_early"},
+		"used before":           {faults{used: 7}, ""},
+		"an empty bucket":       {faults{bucket: true, used: 10}, ""},
+		"a bucket too fast":     {faults{bucket: true, over: 1}, "admitted"},
+		"honest, with 503":      {faults{status: http.StatusServiceUnavailable}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if tt.m.status == 0 {
-				tt.m.status = http.StatusTooManyRequests
-			}
-			o := AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: 2 * tt.m.forgets}
-			_, a := audited(t, tt.m, o)
-			found := outcome(a)
-			if a.Honest != (tt.wrong == "") || tt.wrong != "" && found[tt.wrong] != Wrong {
-				t.Errorf("found %+v, held %+v", a.Findings, a.Held)
-			}
-		})
+		if tt.m.status == 0 {
+			tt.m.status = http.StatusTooManyRequests
+		}
+		for protocol, of := range protocols() {
+			t.Run(name+" "+protocol, func(t *testing.T) {
+				m := &model{faults: tt.m}
+				server, request := of(m)
+				inBubble(t, server, Options{Targets: []*Target{target(t, request)}}, func(t *testing.T, c *Client) {
+					a, err := c.Audit(t.Context(), AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: 2 * m.forgets})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if found := outcome(a); a.Honest != (tt.wrong == "") || tt.wrong != "" && found[tt.wrong] != Wrong {
+						t.Errorf("found %+v, held %+v", a.Findings, a.Held)
+					}
+				})
+			})
+		}
 	}
 }
 
 // TestSilentLimiters: a limit is found of which no answer says anything, as with nginx.
 func TestSilentLimiters(t *testing.T) {
 	for name, tt := range map[string]struct {
-		m    *model
+		m    faults
 		want string
 	}{
-		"bucket":       {&model{bucket: true, status: 503}, "token bucket"},
-		"delays":       {&model{delay: true, status: 503}, "paced queue"},
-		"fixed window": {&model{status: 429}, "window"},
+		"bucket":       {faults{bucket: true, status: 503}, "token bucket"},
+		"delays":       {faults{delay: true, status: 503}, "paced queue"},
+		"fixed window": {faults{status: 429}, "window"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.m.silent = true
-			_, a := audited(t, tt.m, AuditOptions{})
+			_, a := audited(t, &model{faults: tt.m}, AuditOptions{})
 			if !a.Honest || outcome(a)["admitted"] != True || a.Held == nil || !strings.Contains(a.Held.Algorithm, tt.want) {
 				t.Errorf("found %+v, held %+v", a.Findings, a.Held)
 			}

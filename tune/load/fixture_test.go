@@ -49,9 +49,28 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 // bubble runs a test against a service, under a clock of its own. Naps are exact.
 func bubble(t *testing.T, h http.Handler, o Options, run func(t *testing.T, c *Client)) {
 	t.Helper()
+	inBubble(t, serving(h), o, run)
+}
+
+// serving is a server with both versions of HTTP.
+func serving(h http.Handler) *http.Server {
+	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// service serves until it is closed.
+type service interface {
+	Serve(l net.Listener) error
+	Close() error
+}
+
+// inBubble is bubble with any server.
+func inBubble(t *testing.T, server service, o Options, run func(t *testing.T, c *Client)) {
+	t.Helper()
 	bubbletest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
-		server := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 		served := make(chan error)
 		go func() { served <- server.Serve(p) }()
 		o.pipe = p.dial

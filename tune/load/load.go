@@ -125,6 +125,9 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		}
 		o.HTTP2 = o.HTTP2 || t.grpc
 	}
+	if o.HTTP2 && redis(first.url.Scheme) {
+		return nil, fmt.Errorf("headgate: the target is %s, which does not speak HTTP/2", first.url)
+	}
 	protocol := "http/1.1"
 	if o.HTTP2 {
 		protocol = "h2"

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
-	"github.com/headgate/headgate/httplimit/outbound"
 )
 
 // Measurement is the result of sending requests in one [Shape]. Latencies and other times are in
@@ -401,7 +399,7 @@ func (t *tally) lost() bool {
 
 // hints reads what an answer says of limits.
 func (t *tally) hints(o *one) {
-	if o.header == nil {
+	if o.header == nil && o.said == nil {
 		return
 	}
 	if o.kind == served {
@@ -409,7 +407,7 @@ func (t *tally) hints(o *one) {
 			return
 		}
 	}
-	hint := outbound.ReadHint(o.status, o.header, time.Now())
+	hint := o.hint()
 	if o.kind == limited {
 		l := &t.limiter
 		l.Denied++

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/httplimit/outbound"
 )
 
 // sender sends one request after the other.
@@ -90,6 +92,12 @@ func (h *http1) try(ctx context.Context, t *Target, deadline time.Time) (a answe
 	h.limit.N = maxHead
 	if _, err := h.in.Peek(1); err != nil {
 		return a, unheard(err)
+	}
+	if redis(t.url.Scheme) {
+		if a, err = answeredRESP(h.in, t.Name); err == nil && h.fresh {
+			h.close()
+		}
+		return a, err
 	}
 	var res *http.Response
 	for res == nil || res.StatusCode < 200 && res.StatusCode != http.StatusSwitchingProtocols {
@@ -186,8 +194,13 @@ func (h *http2) send(ctx context.Context, t *Target, deadline time.Time) answer 
 		defer transport.CloseIdleConnections()
 	}
 	res, err := transport.RoundTrip(request)
+	var message bytes.Buffer
 	if err == nil {
-		_, err = io.Copy(io.Discard, res.Body)
+		into := io.Discard
+		if t.read != nil {
+			into = &message
+		}
+		_, err = io.Copy(into, res.Body)
 		err = errors.Join(err, res.Body.Close())
 	}
 	switch {
@@ -198,7 +211,7 @@ func (h *http2) send(ctx context.Context, t *Target, deadline time.Time) answer 
 	case err != nil:
 		return unanswered(err)
 	case t.grpc:
-		return answeredGRPC(res)
+		return t.answeredGRPC(res, message.Bytes())
 	}
 	return answered(res.StatusCode, res.Header)
 }
@@ -226,7 +239,7 @@ type dialer struct {
 // newDialer resolves the host of a URL.
 func newDialer(ctx context.Context, u *url.URL, o *Options, protocols ...string) (*dialer, error) {
 	d := &dialer{host: u.Host, pipe: o.pipe}
-	if u.Scheme == "https" {
+	if u.Scheme == "https" || u.Scheme == "rediss" {
 		// Whoever measures a server of their own may not have a certificate for it.
 		d.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: o.Insecure, NextProtos: protocols, MinVersion: tls.VersionTLS12} //nolint:gosec // G402: only if the caller asks for it.
 	}
@@ -235,7 +248,7 @@ func newDialer(ctx context.Context, u *url.URL, o *Options, protocols ...string)
 	}
 	port := u.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		port = map[string]string{"http": "80", "https": "443", "redis": "6379", "rediss": "6379"}[u.Scheme]
 	}
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
@@ -314,6 +327,16 @@ type answer struct {
 	code, class string
 	status      int // of HTTP
 	header      http.Header
+	// said is what the message says of the limit; nil if only the header may say something.
+	said *Hint
+}
+
+// hint is what the answer says of the limit.
+func (a *answer) hint() Hint {
+	if a.said != nil {
+		return *a.said
+	}
+	return outbound.ReadHint(a.status, a.header, time.Now())
 }
 
 // The reasons why there is no answer.
@@ -345,8 +368,8 @@ var grpcCodes = []string{
 }
 
 // answeredGRPC returns the result for a gRPC answer, whose status is in the headers or the
-// trailers.
-func answeredGRPC(res *http.Response) answer {
+// trailers. The message is empty unless the target reads it.
+func (t *Target) answeredGRPC(res *http.Response, message []byte) answer {
 	text := res.Trailer.Get("Grpc-Status")
 	if text == "" {
 		text = res.Header.Get("Grpc-Status")
@@ -361,6 +384,14 @@ func answeredGRPC(res *http.Response) answer {
 	a := answer{kind: failed, code: grpcCodes[n], class: "failed", status: res.StatusCode, header: res.Header}
 	switch grpcCodes[n] {
 	case "OK":
+		const head = 5 // whether it is compressed, which it is not, and its length
+		if t.read != nil && len(message) >= head {
+			hint, err := t.read(message[head:])
+			if err != nil {
+				return answer{kind: broken, code: noHTTP, class: noHTTP}
+			}
+			return decided(hint, "OK", "OVER_LIMIT")
+		}
 		a.kind, a.class = served, "ok"
 	case "RESOURCE_EXHAUSTED":
 		a.kind, a.class, a.status = limited, "limited", http.StatusTooManyRequests

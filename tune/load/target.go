@@ -15,25 +15,38 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/httplimit/outbound"
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
 // Request describes a request to send.
 type Request struct {
-	// URL begins with http:// or https://.
+	// URL begins with http:// or https://, or with redis:// or rediss:// for a server that speaks
+	// Redis's protocol.
 	URL string
 	// Method is GET unless it is given.
 	Method string
 	// Header has the fields in addition to those that the protocol needs. It may contain Host.
 	Header http.Header
-	// Body is sent with each request.
+	// Body is sent with each request. For a server of Redis's protocol it is the words of the
+	// command. Of the answers to CL.THROTTLE, THROTTLE as throttlecrab has it, and Headgate's own
+	// commands, it is known what they say of the limit.
 	Body []byte
 	// GRPC says that the URL's path is a method of gRPC, and Body its message. The request
 	// is unary, and goes over HTTP/2.
 	GRPC bool
+	// Read returns what the message of an answer of gRPC says of the limit; nil if messages say
+	// nothing of it. It may be called by several goroutines at once.
+	Read func(message []byte) (Hint, error)
 	// Weight is how often the request is sent, in proportion to others. Zero means 1.
 	Weight float64
 }
+
+// Hint is what an answer says of the limits.
+type Hint = outbound.Hint
+
+// Window is one limit of a [Hint].
+type Window = outbound.Window
 
 // Target is a request that is ready to be sent many times.
 type Target struct {
@@ -46,6 +59,7 @@ type Target struct {
 	text    []byte // of HTTP/1.1
 	weight  float64
 	grpc    bool
+	read    func(message []byte) (Hint, error)
 }
 
 // MaxBody is the maximum size of a request's body in bytes.
@@ -66,7 +80,7 @@ func NewTarget(r Request) (*Target, error) {
 	}
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("headgate: "+format, args...)) }
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+	if u.Scheme != "http" && u.Scheme != "https" && !redis(u.Scheme) || u.Hostname() == "" {
 		wrong("the target is %q, must be a URL such as http://127.0.0.1:8080/", u.Redacted())
 	}
 	if u.User != nil {
@@ -91,7 +105,10 @@ func NewTarget(r Request) (*Target, error) {
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	t := &Target{url: u, grpc: r.GRPC, weight: cmp.Or(r.Weight, 1), body: r.Body, Name: r.Method + " " + u.EscapedPath()}
+	t := &Target{url: u, grpc: r.GRPC, read: r.Read, weight: cmp.Or(r.Weight, 1), body: r.Body, Name: r.Method + " " + u.EscapedPath()}
+	if redis(u.Scheme) {
+		return newCommand(t, &r)
+	}
 	if r.GRPC {
 		t.body = binary.BigEndian.AppendUint32([]byte{0}, uint32(len(r.Body)))
 		t.body = append(t.body, r.Body...)
