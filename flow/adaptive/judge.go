@@ -64,7 +64,7 @@ func (k *Knee) complete(took float64) bool {
 	if t := &k.trial; t.kind != none {
 		times, blur := s.longer(&t.before)
 		off := math.Abs(math.Log(times) - verdict*math.Log(t.moved(k.limit)))
-		return s.n >= max(s.back, t.before.back)+few && (off > 2.5*blur || blur < sharp)
+		return s.n >= max(s.back, t.before.back)+few && off > 2.5*blur || blur < sharp
 	}
 	return s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5
 }
