@@ -38,6 +38,8 @@ type Meter struct {
 
 	line    []byte // the beginning of the line, up to what tells its kind
 	width   int    // how long the line is
+	cr      bool   // the last line has ended with CR, to which LF may still belong
+	taken   bool   // the last event was not for the client
 	held    []byte // what has come of an event, if withhold is set
 	passing bool   // the event is too large to be held
 	out     []byte // what the client gets
@@ -111,22 +113,49 @@ func (m *Meter) note(p []byte) {
 		return
 	}
 	for len(p) > 0 {
-		end := bytes.IndexByte(p, '\n')
-		piece := p
-		if end >= 0 {
-			piece = p[:end+1]
+		if m.cr && p[0] == '\n' {
+			m.rest(p[:1])
+			m.cr, p = false, p[1:]
+			continue
 		}
+		piece, ends := firstLine(p)
 		p = p[len(piece):]
+		m.cr = ends && piece[len(piece)-1] == '\r'
 		m.hold(piece)
-		m.noteLine(piece, end >= 0)
+		m.noteLine(piece, ends)
+	}
+}
+
+// firstLine returns the first line of p with its end, which is LF, CR or both, or all of p if the line
+// does not end there.
+func firstLine(p []byte) (line []byte, ends bool) {
+	end := bytes.IndexByte(p, '\n')
+	if ends = end >= 0; ends {
+		p = p[:end+1]
+	}
+	cr := bytes.IndexByte(p, '\r')
+	if cr < 0 || ends && cr == end-1 {
+		return p, ends
+	}
+	return p[:cr+1], true
+}
+
+// rest takes the LF behind a CR that has ended a line.
+func (m *Meter) rest(lf []byte) {
+	switch {
+	case !m.withhold, len(m.held) == 0 && m.taken:
+	case len(m.held) > 0:
+		m.held = append(m.held, lf...)
+	default:
+		m.out = append(m.out, lf...)
 	}
 }
 
 // noteLine reads a piece of a line of events, which may be its end.
 func (m *Meter) noteLine(piece []byte, ends bool) {
-	const data = "data:"
+	const data, event = "data:", "event:"
 	rest := piece
-	if n := len(data) + len(" [DONE]") - len(m.line); n > 0 {
+	if n := len(event) + len(" message_stop\r\n") - len(m.line); n > 0 {
 		m.line = append(m.line, piece[:min(n, len(piece))]...)
 	}
 	if before := len(data) - m.width; before > 0 {
@@ -142,7 +171,8 @@ func (m *Meter) noteLine(piece []byte, ends bool) {
 	switch content := bytes.TrimRight(m.line, "\r\n"); {
 	case m.width <= 2 && len(content) == 0:
 		m.endEvent()
-	case string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(data)))) == "[DONE]":
+	case string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(data)))) == "[DONE]",
+		m.protocol == Messages && string(bytes.TrimSpace(bytes.TrimPrefix(content, []byte(event)))) == "message_stop":
 		m.ended = true
 	}
 	m.line, m.width = m.line[:0], 0
@@ -158,7 +188,7 @@ func (m *Meter) endEvent() {
 	if !m.withhold {
 		return
 	}
-	if !(used && empty) || m.passing {
+	if m.taken = used && empty && !m.passing; !m.taken {
 		m.out = append(m.out, withoutNull(m.held)...)
 	}
 	m.held, m.passing = m.held[:0], false
@@ -169,6 +199,7 @@ func (m *Meter) hold(piece []byte) {
 	if !m.withhold {
 		return
 	}
+	m.taken = false
 	if m.held = append(m.held, piece...); len(m.held) > maxHeld {
 		m.passing = true
 	}
@@ -180,27 +211,61 @@ func (m *Meter) hold(piece []byte) {
 // withoutNull removes the empty usage that a provider puts into each event if it is asked for usage.
 // In texts of JSON the quotes would be escaped.
 func withoutNull(event []byte) []byte {
-	const null = `,"usage":null`
-	if !bytes.Contains(event, []byte(null)) {
-		return event // LastIndex takes longer.
+	const usage, null = `"usage"`, "null"
+	begin := -1
+	for at := 0; ; { // the last one; LastIndex takes longer
+		next := bytes.Index(event[at:], []byte(usage))
+		if next < 0 {
+			break
+		}
+		begin = at + next
+		at = begin + len(usage)
 	}
-	at := bytes.LastIndex(event, []byte(null))
-	return append(event[:at:at], event[at+len(null):]...)
+	if begin < 0 {
+		return event
+	}
+	end := blank(event, begin+len(usage))
+	if event[end] != ':' { // There is an end of a line at least.
+		return event
+	}
+	if end = blank(event, end+1); !bytes.HasPrefix(event[end:], []byte(null)) {
+		return event
+	}
+	end += len(null)
+	before := bytes.TrimRight(event[:begin], " ")
+	if bytes.HasSuffix(before, []byte(",")) {
+		return append(before[:len(before)-1:len(before)-1], event[end:]...)
+	}
+	if after := blank(event, end); event[after] == ',' {
+		return append(event[:begin:begin], event[blank(event, after+1):]...)
+	}
+	return event
+}
+
+// blank returns where the spaces end that begin at a place.
+func blank(p []byte, at int) int {
+	for at < len(p)-1 && p[at] == ' ' {
+		at++
+	}
+	return at
 }
 
 // take adds what was found to the usage, and reports whether that was any.
 func (m *Meter) take() bool {
-	raw, within := m.find.captured, m.find.within
+	raw, within, unfinished := m.find.captured, m.find.within, m.find.unfinished
 	if len(raw) == 0 && m.Stream || !m.Stream && m.find.depth > 0 {
 		m.find.reset(m.Stream)
 		return false
 	}
 	m.find.reset(m.Stream)
+	before := m.found
 	if len(raw) == 0 || json.Unmarshal(raw, &m.found) != nil {
 		return false
 	}
+	// What is null was said before, or is not known.
+	m.found.keep(&before)
 	// The beginning of a message tells only its input.
-	m.last = within != "message"
+	m.last = within != "message" && !unfinished
 	return true
 }
 
@@ -214,6 +279,17 @@ type usage struct {
 	InputDetails  details `json:"input_tokens_details"`
 	CacheRead     int64   `json:"cache_read_input_tokens"`
 	CacheCreation int64   `json:"cache_creation_input_tokens"`
+}
+
+// keep takes over from an earlier usage what this one does not say.
+func (u *usage) keep(before *usage) {
+	for _, n := range [...]struct{ now, before **int64 }{
+		{&u.Prompt, &before.Prompt}, {&u.Completion, &before.Completion}, {&u.Input, &before.Input}, {&u.Output, &before.Output},
+	} {
+		if *n.now == nil {
+			*n.now = *n.before
+		}
+	}
 }
 
 type details struct {
@@ -253,7 +329,7 @@ func (m *Meter) Usage() (u policy.Usage, complete bool) {
 			return policy.Usage{}, false // No call uses that.
 		}
 	}
-	return u, out != nil && m.last && (m.ended || m.Stream && m.protocol != Chat)
+	return u, out != nil && m.last && (m.ended || m.Stream && m.protocol == Responses)
 }
 
 // finder finds the usage in a value of JSON that comes in pieces, in memory of a fixed size.
@@ -262,6 +338,8 @@ type finder struct {
 	noChoices bool // there is a list of choices, which is empty
 	captured  []byte
 	within    string // "", "response" or "message": what the usage is in
+	// unfinished says that the response is still in progress, so its usage is not all.
+	unfinished bool
 
 	depth     int
 	inText    bool
@@ -327,7 +405,10 @@ func (f *finder) feedText(c byte) {
 	case c == '\\':
 		f.escaped = true
 	case c == '"':
-		f.inText = false
+		if f.inText = false; f.depth == 2 && f.keys[1] == "response" && f.keys[2] == "status" {
+			said := string(f.said())
+			f.unfinished = said == "in_progress" || said == "queued"
+		}
 		return
 	}
 	if f.length < len(f.word) {
@@ -336,13 +417,20 @@ func (f *finder) feedText(c byte) {
 	f.length++
 }
 
+// said is the last text, or nil if it is too long to matter.
+func (f *finder) said() []byte {
+	if f.length > len(f.word) {
+		return nil
+	}
+	return f.word[:f.length]
+}
+
 // name returns the text before a colon, if it is one of the keys that matter.
 func (f *finder) name() string {
-	if f.length <= len(f.word) {
-		for _, key := range [...]string{"usage", "choices", "response", "message"} {
-			if string(f.word[:f.length]) == key {
-				return key
-			}
+	said := f.said()
+	for _, key := range [...]string{"usage", "choices", "response", "message", "status"} {
+		if string(said) == key {
+			return key
 		}
 	}
 	return ""

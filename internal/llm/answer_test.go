@@ -22,6 +22,8 @@ const (
 	anthropicDelta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"x\"}}\n\n"
 	anthropicEnd   = "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n"
 
+	anthropicStop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+
 	responsesBegin = "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\n"
 	responsesEnd   = "event: response.completed\ndata: {\"response\":{\"output\":[{\"usage\":{\"input_tokens\":1}}],\"usage\":{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":3},\"output_tokens\":5}}}\n\n"
 )
@@ -81,9 +83,15 @@ func TestMeter(t *testing.T) {
 		{"half an event", Chat, stream, chunk + chunk[:20], "", policy.Usage{}, false, 1},
 		{"comments and other fields", Chat, stream, ": hello\n\nid: 7\nretry: 1\n\n" + chunk + extra + done, ": hello\n\nid: 7\nretry: 1\n\n" + chunk + done, chatUsage, true, 1},
 		{"without spaces, with CRLF", Chat, stream, strings.NewReplacer("\n", "\r\n", "data: ", "data:").Replace(chunk + extra + done), strings.NewReplacer("\n", "\r\n", "data: ", "data:").Replace(chunk + done), chatUsage, true, 1},
+		{"with CR", Chat, stream, strings.ReplaceAll(nullChunk+extra+done, "\n", "\r"), strings.ReplaceAll(chunk+done, "\n", "\r"), chatUsage, true, 1},
+		{"with ends of all kinds", Chat, stream, strings.TrimSuffix(chunk, "\n") + "\r\n" + strings.TrimSuffix(extra, "\n\n") + "\r\n\r\n" + chunk + strings.ReplaceAll(done, "\n", "\r"), strings.TrimSuffix(chunk, "\n") + "\r\n" + chunk + strings.ReplaceAll(done, "\n", "\r"), chatUsage, true, 2},
+		{"of which an event has several lines", Chat, stream, "data: {\"choices\":[],\ndata: \"usage\":{\"prompt_tokens\":10,\r\ndata:\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n" + done, done, chatUsage, true, 0},
+		{"with spaces in its JSON", Chat, stream, strings.NewReplacer(`,"usage":null`, `, "usage" : null`).Replace(nullChunk) + extra + done, chunk + done, chatUsage, true, 1},
+		{"with the empty usage first", Chat, stream, `data: {"usage": null, "choices":[{}]}` + "\n\n" + extra + done, `data: {"choices":[{}]}` + "\n\n" + done, chatUsage, true, 1},
 		{"a large event", Chat, stream, "data: {\"choices\":[{\"delta\":\"" + strings.Repeat("x", 3*maxHeld) + "\"}]}\n\n" + extra + done, "data: {\"choices\":[{\"delta\":\"" + strings.Repeat("x", 3*maxHeld) + "\"}]}\n\n" + done, chatUsage, true, 1},
 		{"usage in each event", Chat, stream, `data: {"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":1}}` + "\n\n" + extra + done, `data: {"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":1}}` + "\n\n" + done, chatUsage, true, 0},
-		{"anthropic", Messages, stream, anthropicStart + anthropicDelta + anthropicDelta + anthropicEnd, "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 2},
+		{"anthropic", Messages, stream, anthropicStart + anthropicDelta + anthropicDelta + anthropicEnd + anthropicStop, "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 2},
+		{"anthropic, what is null was said before", Messages, stream, anthropicStart + `data: {"usage":{"input_tokens":null,"output_tokens":7}}` + "\n\n", "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 0},
 		{"anthropic, cut off", Messages, stream, anthropicStart + anthropicDelta, "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 1}, false, 1},
 		{"anthropic, whole", Messages, whole, `{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}`, "", policy.Usage{Input: 3, Output: 4}, true, 0},
 		{"responses", Responses, stream, responsesBegin + responsesEnd, "", policy.Usage{Input: 10, CachedInput: 3, Output: 5}, true, 1},
@@ -111,7 +119,12 @@ func TestMeter(t *testing.T) {
 		{Chat, whole, `{"usage":{"prompt_tokens":1,"completion_tokens":2},"x":`, false},
 		{Chat, stream, `data: {"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":1}}` + "\n\n", false},
 		{Chat, stream, extra + done, true},
-		{Messages, stream, anthropicStart + anthropicEnd, true},
+		{Messages, stream, anthropicStart + anthropicEnd, false}, // more may be said
+		{Messages, stream, anthropicStart + anthropicEnd + anthropicStop, true},
+		{Messages, stream, strings.ReplaceAll(anthropicStart+anthropicEnd+anthropicStop, "\n", "\r"), true},
+		{Responses, stream, responsesEnd, true},
+		{Responses, stream, strings.Replace(responsesEnd, `"response":{`, `"response":{"status":"in_progress",`, 1), false},
+		{Responses, stream, strings.Replace(responsesEnd, `"response":{`, `"response":{"status":"incomplete",`, 1), true},
 	} {
 		if m, _ := throughMeter(t, tt.p, tt.request, tt.answer, 1<<20, io.ErrUnexpectedEOF); func() bool { _, c := m.Usage(); return c }() != tt.complete {
 			t.Errorf("%s that breaks off: complete is not %v", tt.answer, tt.complete)
@@ -122,7 +135,7 @@ func TestMeter(t *testing.T) {
 // The pieces of an answer do not matter, nothing is added to it, and what a client did not ask to be
 // changed is not.
 func FuzzMeter(f *testing.F) {
-	for _, seed := range []string{chunk + extra + done, nullChunk + extra, anthropicStart + anthropicEnd, responsesBegin + responsesEnd, "data:\n\r\n:\n"} {
+	for _, seed := range []string{chunk + extra + done, nullChunk + extra, anthropicStart + anthropicEnd, responsesBegin + responsesEnd, "data:\n\r\n:\n", strings.ReplaceAll(nullChunk+extra+chunk+done, "\n", "\r\n"), strings.ReplaceAll(chunk+extra, "\n", "\r") + "\n"} {
 		f.Add([]byte(seed), uint8(3), uint8(0))
 		f.Add([]byte(seed), uint8(1), uint8(3))
 	}

@@ -51,7 +51,8 @@ const (
 	MaxKeys  = 10_000
 	// MaxChoices is how many answers a call may ask for.
 	MaxChoices = 128
-	// toolTokens is how many tokens providers add to the input of a call that has tools, at most.
+	// toolTokens is how many tokens providers add to the input of a call that has tools, at most, and
+	// for each tool of their own.
 	toolTokens = 1000
 )
 
@@ -121,7 +122,7 @@ func Read(p Protocol, body []byte) (*Call, error) {
 	if !json.Valid(body) {
 		return nil, mistake("", "The body is not JSON.")
 	}
-	c := &Call{Protocol: p, MaxOutput: -1, Choices: 1, body: body, fields: make(map[string]span), text: int64(len(body))}
+	c := &Call{Protocol: p, MaxOutput: -1, Choices: 1, body: body, fields: make(map[string]span), text: int64(len(body)) + grown(body)}
 	known, declare := fieldsOf(p)
 	c.declare = declare
 	w := walker{call: c, known: known}

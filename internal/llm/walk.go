@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // walker goes once through a body that is known to be JSON, notes where the known fields are, and
@@ -19,6 +20,7 @@ type walker struct {
 	pictured int64 // how many bytes that are
 	content  bool  // within the messages, where parts are
 	parts    bool  // where a provider reads parts, and not what is text to it
+	tools    bool  // within the tools
 }
 
 // part is an object within the body, as far as it says whether it is an image.
@@ -83,7 +85,7 @@ func (w *walker) object(at, depth int, into *part) int {
 		outside := w.parts
 		if w.parts = outside && slices.Contains(around, key); depth == 1 {
 			w.content = key == "messages" || key == "input"
-			w.parts = w.content
+			w.parts, w.tools = w.content, key == "tools"
 		}
 		if w.content && src[from] != 'n' { // null
 			w.key(key, into)
@@ -93,6 +95,9 @@ func (w *walker) object(at, depth int, into *part) int {
 			return at
 		}
 		w.parts = outside
+		if w.tools && depth == toolDepth && key == "type" {
+			w.tool(src[from:to])
+		}
 		if depth == 1 {
 			w.field(key, span{from, to})
 		}
@@ -101,6 +106,19 @@ func (w *walker) object(at, depth int, into *part) int {
 		}
 	}
 	return at + 1
+}
+
+// toolDepth is how deep the keys of a tool are.
+const toolDepth = 3
+
+// tool notes the type of a tool. The call says of one of the provider's own, such as a computer, no
+// more than its name, and the provider adds what the model is told of it.
+func (w *walker) tool(quoted []byte) {
+	switch string(quoted) {
+	case `"function"`, `"custom"`, "null":
+	default:
+		w.call.text += toolTokens
+	}
 }
 
 // key notes what a key alone says about its part. Some servers take a part without a type.
@@ -218,6 +236,49 @@ func unquoted(quoted []byte) string {
 	var s string
 	_ = json.Unmarshal(quoted, &s) // It is valid.
 	return s
+}
+
+// grown returns by how many bytes a text grows at most when a tokenizer first writes its characters in
+// the normal form C of Unicode. What is escaped in JSON is longer than that.
+func grown(body []byte) (n int64) {
+	for i := 0; i < len(body); {
+		if body[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRune(body[i:])
+		i += size
+		if r < growing[0].first || r > growing[len(growing)-1].last {
+			continue
+		}
+		for _, g := range growing {
+			if r >= g.first && r <= g.last {
+				n += g.by
+			}
+		}
+	}
+	return n
+}
+
+// growing are the characters that grow, in their order, and by how many bytes. The ranges have others
+// between them.
+var growing = [...]struct {
+	first, last rune
+	by          int64
+}{
+	{0x344, 0x344, 2},
+	{0x958, 0x95f, 3},
+	{0x9dc, 0x9df, 3},
+	{0xa33, 0xa36, 3},
+	{0xa59, 0xa5e, 3},
+	{0xb5c, 0xb5d, 3},
+	{0xf43, 0xfb9, 3},
+	{0x2adc, 0x2adc, 2},
+	{0xfa6c, 0xfa6c, 1},
+	{0xfacf, 0xfad7, 1},
+	{0xfb1d, 0xfb4e, 3},
+	{0x1d15e, 0x1d164, 8},
+	{0x1d1bb, 0x1d1c0, 8},
 }
 
 // shown is a key for messages.
