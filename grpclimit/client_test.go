@@ -39,14 +39,14 @@ func refusing(code codes.Code, d time.Duration) func(context.Context) error {
 func TestClientLimit(t *testing.T) {
 	s := new(service)
 	waited := 0
-	api := calling(t, memory.New(), s, ClientLimit(ByTarget(), headgate.MustRule("r", headgate.Per(1, 20*time.Millisecond))),
+	api := calling(t, memory.New(), s, ClientLimit(ByTarget(), headgate.MustRule("r", headgate.Per(1, time.Second))),
 		ObserveClient(ClientHooks{Waited: func(*Call, time.Duration) { waited++ }}))
-	for range 3 {
+	for range 2 { // a busy machine needs less than a second between them
 		if err := call(t, api); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if waited == 0 || s.calls.Load() != 3 {
+	if waited != 1 || s.calls.Load() != 2 {
 		t.Errorf("%d of %d calls waited", waited, s.calls.Load())
 	}
 	var denied []error
