@@ -188,8 +188,8 @@ func SetCost(ctx context.Context, cost int64) bool { return admission.SetCost[*C
 // end gives the permits back and settles the charge. It takes at most a second after the call's
 // context has ended.
 func (s *Server) end(p *admission.Passage[*Call], end End) {
-	p.End(httpStatus(end.Code), func(c *Call, said int64) int64 {
-		end.Cost = said
+	p.End(httpStatus(end.Code), func(c *Call, cost int64) int64 {
+		end.Cost = cost
 		return s.settle(c, end)
 	})
 }

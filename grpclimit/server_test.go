@@ -335,7 +335,7 @@ func TestStoreError(t *testing.T) {
 		t.Errorf("closed: %v %s %v", code, reason, delay)
 	}
 	// A rule that says deny has its way.
-	set, err := policy.New([]policy.Rule{{Limits: one("rule"), OnError: headgate.OnErrorDeny}})
+	set, err := policy.New([]policy.Rule{{Limits: one("rule"), Hints: headgate.Hints{OnError: headgate.OnErrorDeny}}})
 	if err != nil {
 		t.Fatal(err)
 	}

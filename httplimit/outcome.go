@@ -73,8 +73,8 @@ func (p *Passage) End(status int, bytes int64) {
 		return
 	}
 	p.held.Done(p.outcome(status))
-	p.held.End(status, func(r *http.Request, said int64) int64 {
-		return p.m.settle(r, Response{status, bytes, said})
+	p.held.End(status, func(r *http.Request, cost int64) int64 {
+		return p.m.settle(r, Response{status, bytes, cost})
 	})
 }
 

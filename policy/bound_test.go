@@ -141,9 +141,6 @@ func TestBoundsOfTwoHashKeys(t *testing.T) {
 	if len(out.Bounds) != 3 || out.Bounds[0].Old || out.Bounds[1].Old || !out.Bounds[2].Old || out.Bounds[2].Key != before.Hash("api_key", "k1") {
 		t.Errorf("bounded by %s", bounds(&out))
 	}
-	if names := Unenforced(nil, out.Bounds); strings.Join(names, " ") != "here shared" {
-		t.Errorf("unenforced are %q", names)
-	}
 }
 
 func TestBoundMistakes(t *testing.T) {

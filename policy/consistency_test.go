@@ -14,9 +14,9 @@ import (
 // TestConsistency: how a rule counts stands in its checks and is explained.
 func TestConsistency(t *testing.T) {
 	set, err := policy.New([]policy.Rule{
-		{Limits: headgate.MustRule("leased", headgate.PerSecond(100)), Consistency: headgate.Leased, DenyCache: headgate.DenyCacheOn},
+		{Limits: headgate.MustRule("leased", headgate.PerSecond(100)), Hints: headgate.Hints{Consistency: headgate.Leased, DenyCache: headgate.DenyCacheOn}},
 		{Limits: headgate.MustRule("plain", headgate.PerSecond(100))},
-		{Limits: headgate.MustRule("named", headgate.PerSecond(100)), Consistency: headgate.Async, DenyCache: headgate.DenyCacheOff, Direct: true},
+		{Limits: headgate.MustRule("named", headgate.PerSecond(100)), Hints: headgate.Hints{Consistency: headgate.Async, DenyCache: headgate.DenyCacheOff}, Direct: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func TestConsistencyMistakes(t *testing.T) {
 	leaky := headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 5, Period: time.Second}
 	plain := headgate.MustRule("r", headgate.PerSecond(100))
 	for name, rule := range map[string]policy.Rule{
-		"its own":    {Limits: headgate.MustRule("r", headgate.PerSecond(100), leaky), Consistency: headgate.Async},
-		"a tier":     {Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "free", Limits: headgate.MustRule("r", leaky)}}, Other: plain}, Consistency: headgate.Leased},
-		"a penalty":  {Limits: headgate.MustRule("r", headgate.PerSecond(100), headgate.Blocking(3, time.Minute, time.Minute, 0)), Consistency: headgate.Leased},
-		"no such":    {Limits: plain, Consistency: 9},
-		"no such on": {Limits: plain, DenyCache: 9},
+		"its own":    {Limits: headgate.MustRule("r", headgate.PerSecond(100), leaky), Hints: headgate.Hints{Consistency: headgate.Async}},
+		"a tier":     {Tariff: &policy.Tariff{Entry: "tier", Tiers: []policy.Tier{{Value: "free", Limits: headgate.MustRule("r", leaky)}}, Other: plain}, Hints: headgate.Hints{Consistency: headgate.Leased}},
+		"a penalty":  {Limits: headgate.MustRule("r", headgate.PerSecond(100), headgate.Blocking(3, time.Minute, time.Minute, 0)), Hints: headgate.Hints{Consistency: headgate.Leased}},
+		"no such":    {Limits: plain, Hints: headgate.Hints{Consistency: 9}},
+		"no such on": {Limits: plain, Hints: headgate.Hints{DenyCache: 9}},
 	} {
 		if _, err := policy.New([]policy.Rule{rule}); !errors.Is(err, headgate.ErrInvalid) || strings.Count(err.Error(), "consistency")+strings.Count(err.Error(), "deny_cache") == 0 {
 			t.Errorf("%s: got %v, want an error that names the field", name, err)

@@ -15,7 +15,7 @@ type Outcome struct {
 	Checks []headgate.Check
 	// Bounds are the bounds on what is in progress, one for each rule with InProgress that binds
 	// the request. A caller that does not know when the request ends cannot enforce them, and tells
-	// its client so; see [Unenforced].
+	// its client the names of their rules.
 	Bounds []Bound
 	// Denied is the entry of the deny list that denies the request, or nil. The
 	// store need not be asked.
@@ -95,7 +95,7 @@ func (s *Set) compileAhead() {
 // bind is Bind. With strict, an entry that cannot be measured is an error.
 func (s *Set) bind(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {
-		if known := s.subjects.find(d); len(known) > 0 {
+		if known := s.Known(d); len(known) > 0 {
 			// Of two entries with one name the first counts.
 			var space [2 * MaxEntries]Entry
 			return s.decide(append(append(space[:0], known...), d...), cost, u, dst, strict)
@@ -118,29 +118,13 @@ func (s *Set) decide(d Descriptor, cost int64, u *Usage, dst []headgate.Check, s
 		out.Allowed = &s.options.allow[i]
 		return out, nil
 	}
-	var rules candidates
-	s.index.candidates(d, &rules)
-	for i, more := rules.next(); more; i, more = rules.next() {
-		r := &s.compiled[i]
-		if !holdAll(r.conditions, d) {
+	var space [room]int32
+	for _, i := range s.index.find(d, space[:0]) {
+		if !holdAll(s.compiled[i].conditions, d) {
 			continue
 		}
-		if r.inProgress != nil {
-			var err error
-			if out.Bounds, err = s.appendBounds(out.Bounds, i, d, cost); err != nil && strict {
-				return Outcome{Checks: dst}, err
-			}
-		}
-		check, binds, err := s.check(r, r.counts, d, cost, u)
-		switch {
-		case err != nil && strict:
+		if err := s.apply(i, d, cost, u, &out); err != nil && strict {
 			return Outcome{Checks: dst}, err
-		case !binds:
-			continue
-		}
-		out.Checks = append(out.Checks, check)
-		if old, ok := s.oldCheck(r, d, &check); ok {
-			out.Checks = append(out.Checks, old)
 		}
 		if max(len(out.Checks)-len(dst), len(out.Bounds)) > headgate.MaxChecks {
 			return Outcome{Checks: dst}, headgate.Invalid("request", "", "more than %d rules bind it; narrow what they match", headgate.MaxChecks)
@@ -149,14 +133,31 @@ func (s *Set) decide(d Descriptor, cost int64, u *Usage, dst []headgate.Check, s
 	return out, nil
 }
 
+// apply appends the bounds and checks by which the i-th rule binds the request, whose conditions hold.
+// The error says that an entry cannot be measured, or the usage not be counted.
+func (s *Set) apply(i int32, d Descriptor, cost int64, u *Usage, out *Outcome) (err error) {
+	r := &s.compiled[i]
+	if r.InProgress != nil {
+		out.Bounds, err = s.appendBounds(out.Bounds, i, d, cost)
+	}
+	check, binds, problem := s.check(r, r.Counts, d, cost, u)
+	if err == nil {
+		err = problem
+	}
+	if binds {
+		out.Checks = append(out.Checks, check)
+		if old, ok := s.oldCheck(r, d, &check); ok {
+			out.Checks = append(out.Checks, old)
+		}
+	}
+	return err
+}
+
 // check returns the check by which a rule binds the request, if it does. The conditions of the rule
 // are known to hold. The error says that an entry cannot be measured, or the usage not be counted;
 // the check then has the highest cost.
 func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Usage) (c headgate.Check, binds bool, err error) {
-	limits := r.limits
-	if r.more != nil {
-		limits = s.limits(r, d)
-	}
+	limits := s.limits(r, d)
 	if limits == nil {
 		return c, false, nil
 	}
@@ -174,10 +175,7 @@ func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Us
 	}
 	// Neither exceeds MaxCount, so that the product fits.
 	units = min(units*factor, headgate.MaxCount)
-	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.giveBack, Hints: headgate.Hints{OnError: r.onError, Consistency: r.consistency, DenyCache: r.denyCache, Scope: r.scope}}
-	if r.more != nil {
-		c.Shadow = !enforced(r.name, key, r.more.percent)
-	}
+	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.Reservation.GiveBack, Hints: r.Hints, Shadow: r.shadow(key)}
 	return c, true, err
 }
 
@@ -188,22 +186,23 @@ func (s *Set) oldCheck(r *compiled, d Descriptor, c *headgate.Check) (old headga
 		return old, false
 	}
 	old = *c
-	if old.Key, ok = r.key(d, s.old); !ok {
-		return old, false
-	}
-	if r.more != nil {
-		old.Shadow = !enforced(c.Rule.Name(), old.Key, r.more.percent)
-	}
-	return old, true
+	old.Key, ok = r.key(d, s.old)
+	old.Shadow = r.shadow(old.Key)
+	return old, ok
+}
+
+// shadow reports whether the rule never denies under the key.
+func (r *compiled) shadow(key string) bool {
+	return r.more != nil && !enforced(r.Name, key, r.more.percent)
 }
 
 // costs is the factor by which the rule multiplies the request's own cost. If an entry cannot be
 // measured, it returns the highest cost and an error.
 func (r *compiled) costs(d Descriptor) (int64, error) {
-	if r.more == nil || r.more.costs == nil {
-		return r.factor, nil
+	if r.Costs == nil {
+		return r.Factor(), nil
 	}
-	factor, problem := r.more.costs.of(d)
+	factor, problem := r.Costs.of(d)
 	if problem != "" {
 		return factor, r.invalid("cost", "%s", problem)
 	}
@@ -211,7 +210,7 @@ func (r *compiled) costs(d Descriptor) (int64, error) {
 }
 
 func (r *compiled) invalid(field, format string, args ...any) error {
-	return headgate.Invalid(fmt.Sprintf("rule %q", r.name), field, format, args...)
+	return headgate.Invalid(fmt.Sprintf("rule %q", r.Name), field, format, args...)
 }
 
 func costError(subject string, cost int64) error {
@@ -279,7 +278,7 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	if cost < 0 || cost > headgate.MaxCount {
 		return invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
 	}
-	if r.limits == nil {
+	if r.Limits == nil {
 		return invalid("", "it has no limits, only in_progress, so there is nothing to check; acquire a permit instead")
 	}
 	d, err := s.keyDescriptor(i, key)
@@ -291,18 +290,17 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 	switch {
 	case err != nil:
 		return headgate.Check{}, err
-	case binds && s.rules[i].Direct:
-		c.Key = key
-		c.Shadow = r.more != nil && !enforced(name, key, r.more.percent)
+	case binds && r.Direct:
+		c.Key, c.Shadow = key, r.shadow(key)
 		return c, nil
 	case binds:
 		return c, nil
 	}
-	if r.more != nil && s.limits(r, d) == nil {
-		return invalid("", "it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.more.tariff.entry)
+	if s.limits(r, d) == nil {
+		return invalid("", "it has limits by %q, and none for a key of which that is not known; give it limits for all others, \"*\", or ask by descriptor", r.Tariff.Entry)
 	}
 	if factor, err := r.costs(d); err == nil && factor == 0 {
-		return invalid("", "a request of which no %q is known costs it nothing; ask by descriptor", r.more.costs.Entry)
+		return invalid("", "a request of which no %q is known costs it nothing; ask by descriptor", r.Costs.Entry)
 	}
 	// The key may hold a secret, so it is not repeated.
 	return invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
@@ -313,7 +311,7 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 func (s *Set) keyDescriptor(i int32, key string) (Descriptor, error) {
 	r := &s.compiled[i]
 	switch {
-	case s.rules[i].Direct:
+	case r.Direct:
 		if len(key) > headgate.MaxKey {
 			return nil, r.invalid("key", "the key has %d bytes, must have at most %d", len(key), headgate.MaxKey)
 		}
@@ -345,7 +343,7 @@ func (s *Set) known(d Descriptor) Descriptor {
 	if s.subjects == nil {
 		return d
 	}
-	known := s.subjects.find(d)
+	known := s.Known(d)
 	return append(known[:len(known):len(known)], d...)
 }
 
@@ -378,38 +376,29 @@ func cloneList(list []ListEntry) []ListEntry {
 	return all
 }
 
-// checkLists returns what is wrong with the lists.
-func (o *options) checkLists() []Mistake {
-	var mistakes []Mistake
-	seen := make(map[string]bool)
-	for _, list := range []struct {
-		name    string
-		entries []ListEntry
-	}{{"deny", o.deny}, {"allow", o.allow}} {
-		if len(list.entries) > MaxListed {
-			mistakes = append(mistakes, Mistake{Index: -1, Field: list.name, Text: fmt.Sprintf("the %s list has %d entries, must have at most %d", list.name, len(list.entries), MaxListed)})
-			continue
-		}
-		for i := range list.entries {
-			e := &list.entries[i]
-			prefix := fmt.Sprintf("%s.%d", list.name, i)
-			bad := func(field, format string, args ...any) {
-				mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: e.Pos, Text: fmt.Sprintf(format, args...)})
-			}
-			switch p := checkListName(e.Name); {
-			case p != "":
-				bad(prefix+".name", "%s", p)
-			case seen[e.Name]:
-				bad(prefix+".name", "the name %q is taken by another entry of the allow or deny list; give each its own", e.Name)
-			}
-			seen[e.Name] = true
-			if len(e.Match) == 0 {
-				bad(prefix, "the entry %q has no conditions and would answer every request; say which", e.Name)
-			}
-			checkConditions(prefix+".match", e.Match, bad)
+// checkLists reports what is wrong with the lists.
+func (o *options) checkLists() {
+	for i, n := range []int{len(o.deny), len(o.allow)} {
+		if name := []string{"deny", "allow"}[i]; n > MaxListed {
+			o.bad(name, Position{}, "the %s list has %d entries, must have at most %d", name, n, MaxListed)
+			return
 		}
 	}
-	return mistakes
+	seen := make(map[string]bool)
+	o.eachListed(func(field string, e *ListEntry) {
+		bad := func(field, format string, args ...any) { o.bad(field, e.Pos, format, args...) }
+		switch p := checkListName(e.Name); {
+		case p != "":
+			bad(field+".name", "%s", p)
+		case seen[e.Name]:
+			bad(field+".name", "the name %q is taken by another entry of the allow or deny list; give each its own", e.Name)
+		}
+		seen[e.Name] = true
+		if len(e.Match) == 0 {
+			bad(field, "the entry %q has no conditions and would answer every request; say which", e.Name)
+		}
+		checkConditions(field+".match", e.Match, bad)
+	})
 }
 
 // checkListName returns what is wrong with the name of a list's entry, or "".
@@ -464,7 +453,7 @@ func (r *replacers) among(checks []headgate.Check, bounds []Bound, entries []*Li
 
 // checkReplaces reports the names under Replaces that cannot be replaced. The names themselves are
 // known to be valid.
-func (s *Set) checkReplaces() (mistakes []Mistake) {
+func (s *Set) checkReplaces() {
 	listed := make(map[string]bool) // by name, whether it is on the deny list
 	for i := range s.options.allow {
 		listed[s.options.allow[i].Name] = false
@@ -474,9 +463,7 @@ func (s *Set) checkReplaces() (mistakes []Mistake) {
 	}
 	for i := range s.rules {
 		r := &s.rules[i]
-		bad := func(field, format string, args ...any) {
-			mistakes = append(mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
-		}
+		bad := s.badRule(i, r)
 		if r.Direct && len(r.Replaces) > 0 {
 			bad("replaces", "a direct rule replaces nothing: whoever names it says what binds the request")
 		}
@@ -485,23 +472,14 @@ func (s *Set) checkReplaces() (mistakes []Mistake) {
 		}
 		s.checkReplaced("replaces", r.Replaces, listed, bad)
 	}
-	for _, list := range []struct {
-		name    string
-		entries []ListEntry
-	}{{"deny", s.options.deny}, {"allow", s.options.allow}} {
-		for i := range list.entries {
-			e := &list.entries[i]
-			bad := func(field, format string, args ...any) {
-				mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: e.Pos, Text: fmt.Sprintf(format, args...)})
-			}
-			field := fmt.Sprintf("%s.%d.replaces", list.name, i)
-			if j := slices.Index(e.Replaces, e.Name); j >= 0 && s.Rule(e.Name) == nil {
-				bad(fmt.Sprintf("%s.%d", field, j), "the entry would replace itself")
-			}
-			s.checkReplaced(field, e.Replaces, listed, bad)
+	s.options.eachListed(func(field string, e *ListEntry) {
+		bad := func(field, format string, args ...any) { s.options.bad(field, e.Pos, format, args...) }
+		field += ".replaces"
+		if j := slices.Index(e.Replaces, e.Name); j >= 0 && s.Rule(e.Name) == nil {
+			bad(fmt.Sprintf("%s.%d", field, j), "the entry would replace itself")
 		}
-	}
-	return mistakes
+		s.checkReplaced(field, e.Replaces, listed, bad)
+	})
 }
 
 // checkReplaced reports which of the names cannot be replaced.
@@ -554,14 +532,12 @@ func (s *Set) compileReplaces() {
 			r.rules = append(r.rules, s.rules[i].Name)
 		}
 	}
-	for _, list := range [][]ListEntry{s.options.deny, s.options.allow} {
-		for i := range list {
-			for _, name := range list[i].Replaces {
-				r := of(name)
-				r.entries = append(r.entries, list[i].Name)
-			}
+	s.options.eachListed(func(_ string, e *ListEntry) {
+		for _, name := range e.Replaces {
+			r := of(name)
+			r.entries = append(r.entries, e.Name)
 		}
-	}
+	})
 }
 
 // Replaced reports whether the rule of the check is replaced by the rule of another check, or by an

@@ -117,9 +117,8 @@ func (s *Set) Declared() []string { return s.options.declared }
 // KnownEntries returns the names of all entries that a request is known to have, sorted: those that
 // doors fill in, those declared with [Entries], the secret ones, and those that the table of
 // subjects adds.
-func (s *Set) KnownEntries() []string { return s.options.knownEntries() }
-
-func (o *options) knownEntries() []string {
+func (s *Set) KnownEntries() []string {
+	o := &s.options
 	all := slices.Concat(doorEntries, o.declared, o.secrets, o.subjects.Names())
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -141,40 +140,28 @@ type Mention struct {
 
 // Mentions returns all places that use an entry: in the rules, the deny list, the allow list, the
 // models and the table of subjects, in this order.
-func (s *Set) Mentions() iter.Seq[Mention] { return mentions(s.rules, &s.options) }
-
-func mentions(rules []Rule, o *options) iter.Seq[Mention] {
+func (s *Set) Mentions() iter.Seq[Mention] {
 	return func(yield func(Mention) bool) {
 		more := true
-		for i := range rules {
-			r := &rules[i]
-			r.eachEntry(func(field, entry string) {
-				more = more && yield(Mention{entry, r, field, r.At(field), i})
-			})
-			if !more {
-				return
+		mention := func(entry string, r *Rule, field string, pos Position, i int) {
+			more = more && yield(Mention{entry, r, field, pos, i})
+		}
+		for i := range s.rules {
+			r := &s.rules[i]
+			r.eachEntry(func(field, entry string) { mention(entry, r, field, r.At(field), i) })
+		}
+		s.options.eachListed(func(field string, e *ListEntry) {
+			for j := range e.Match {
+				mention(e.Match[j].Entry, nil, fmt.Sprintf("%s.match.%d", field, j), e.Pos, -1)
+			}
+		})
+		for i, m := range s.options.models {
+			if m.OutputTiers != nil {
+				mention(m.OutputTiers.Entry, nil, fmt.Sprintf("models.%d.max_output", i), Position{}, -1)
 			}
 		}
-		for _, list := range []struct {
-			name    string
-			entries []ListEntry
-		}{{"deny", o.deny}, {"allow", o.allow}} {
-			for i := range list.entries {
-				e := &list.entries[i]
-				for j := range e.Match {
-					if !yield(Mention{e.Match[j].Entry, nil, fmt.Sprintf("%s.%d.match.%d", list.name, i, j), e.Pos, -1}) {
-						return
-					}
-				}
-			}
-		}
-		for i := range o.models {
-			if tiers := o.models[i].OutputTiers; tiers != nil && !yield(Mention{tiers.Entry, nil, fmt.Sprintf("models.%d.max_output", i), Position{}, -1}) {
-				return
-			}
-		}
-		if o.subjects != nil {
-			yield(Mention{o.subjects.By, nil, "subjects", Position{}, -1})
+		if s.options.subjects != nil {
+			mention(s.options.subjects.By, nil, "subjects", Position{}, -1)
 		}
 	}
 }
@@ -203,14 +190,14 @@ func (r *Rule) eachEntry(f func(field, entry string)) {
 	}
 }
 
-// undeclared returns a mistake for each use of an entry that no request has, if the options say
-// which entries there are.
-func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
-	if o.declared == nil {
-		return nil
+// checkDeclared reports each use of an entry that no request has, if the options say which entries
+// there are.
+func (s *Set) checkDeclared() {
+	if s.options.declared == nil {
+		return
 	}
-	known := o.knownEntries()
-	for m := range mentions(rules, o) {
+	known := s.KnownEntries()
+	for m := range s.Mentions() {
 		// An invalid name is a mistake that has been reported already.
 		if _, ok := slices.BinarySearch(known, m.Entry); ok || checkEntryName(m.Entry) != "" {
 			continue
@@ -224,9 +211,8 @@ func (o *options) undeclared(rules []Rule) (mistakes []Mistake) {
 			advice = fmt.Sprintf("did you mean %q? If not, add it to entries", word)
 		}
 		one.Text = fmt.Sprintf("the entry %q is not known: no door fills it in, and it is not among the policy's entries; %s", m.Entry, advice)
-		mistakes = append(mistakes, one)
+		s.options.mistakes = append(s.options.mistakes, one)
 	}
-	return mistakes
 }
 
 // Entries are the names of all entries that the set may look at, sorted. A caller that makes

@@ -158,12 +158,6 @@ type Bound struct {
 	Old bool
 }
 
-// Fixed reports whether the rule has the same limit for every request. A change of that limit then
-// applies to requests that wait already.
-func (b *Bound) Fixed() bool {
-	return b.Rule.InProgress.Entry == "" && b.Limit == b.Rule.InProgress.Limit
-}
-
 // Shared reports whether one of the bounds is shared by all processes. Such a permit can be lost
 // while it is held.
 func Shared(bounds []Bound) bool {
@@ -178,18 +172,6 @@ func Shared(bounds []Bound) bool {
 // Bounds reports whether some rule of the set bounds what is in progress.
 func (s *Set) Bounds() bool { return s.bounds }
 
-// Unenforced appends to dst the names of the rules that the bounds belong to, each once. A caller
-// that does not know when the request ends cannot enforce the bounds, and tells its client these
-// names.
-func Unenforced(dst []string, bounds []Bound) []string {
-	for i := range bounds {
-		if b := &bounds[i]; !b.Old {
-			dst = append(dst, b.Rule.Name)
-		}
-	}
-	return dst
-}
-
 // Bound returns the bound of the named rule for a key, as [Set.Check] returns the check. It has the
 // errors of Check, and one for a rule without InProgress.
 func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
@@ -198,11 +180,11 @@ func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
 		return Bound{}, s.unknown(name)
 	}
 	r := &s.compiled[i]
-	if s.rules[i].InProgress == nil {
+	if r.InProgress == nil {
 		return Bound{}, r.invalid("", "it does not bound what is in progress; give it in_progress")
 	}
 	if cost < 0 || cost > headgate.MaxCount {
-		return Bound{}, r.invalid("cost", "the cost is %d, must be 1 to %d", cost, headgate.MaxCount)
+		return Bound{}, costError(fmt.Sprintf("rule %q", name), cost)
 	}
 	d, err := s.keyDescriptor(i, key)
 	if err != nil {
@@ -215,7 +197,7 @@ func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
 	case binds:
 		return b, nil
 	case s.permits(r, d) == 0:
-		return Bound{}, r.invalid("", "it has limits by %q, and none for a key of which that is not known; give it one for all others, \"*\", or ask by descriptor", s.rules[i].InProgress.Entry)
+		return Bound{}, r.invalid("", "it has limits by %q, and none for a key of which that is not known; give it one for all others, \"*\", or ask by descriptor", r.InProgress.Entry)
 	}
 	// The key may hold a secret, so it is not repeated.
 	return Bound{}, r.invalid("key", "the key has %d bytes, but the rule binds no request without %s", len(key), r.partNames())
@@ -223,12 +205,19 @@ func (s *Set) Bound(name, key string, cost int64) (Bound, error) {
 
 // permits is how many permits the rule has for the request's key; zero if it has no bound.
 func (s *Set) permits(r *compiled, d Descriptor) int64 {
-	if r.more != nil {
-		if i, found := r.more.overrides.find(d, s.now); found && r.more.permits[i] != 0 {
-			return r.more.permits[i]
-		}
+	if r.more == nil {
+		return r.InProgress.limit(d)
 	}
-	return r.inProgress.limit(d)
+	i, found := r.more.overrides.find(d, s.now)
+	return r.permitsOf(d, i, found)
+}
+
+// permitsOf is permits if it is known which override matches, if any.
+func (r *compiled) permitsOf(d Descriptor, override int, found bool) int64 {
+	if found && r.Overrides[override].InProgress != 0 {
+		return r.Overrides[override].InProgress
+	}
+	return r.InProgress.limit(d)
 }
 
 // bound returns the bound under the i-th rule, whose conditions hold for the request, if there is
@@ -248,8 +237,7 @@ func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err
 	if factor == 0 {
 		return b, false, nil
 	}
-	b = Bound{Rule: &s.rules[i], Key: key, Units: min(max(cost, 1)*factor, headgate.MaxCount), Limit: limit}
-	b.Shadow = r.more != nil && !enforced(r.name, key, r.more.percent)
+	b = Bound{Rule: r.Rule, Key: key, Units: min(max(cost, 1)*factor, headgate.MaxCount), Limit: limit, Shadow: r.shadow(key)}
 	return b, true, err
 }
 
@@ -262,29 +250,11 @@ func (s *Set) appendBounds(dst []Bound, i int32, d Descriptor, cost int64) ([]Bo
 		return dst, err
 	}
 	dst = append(dst, b)
-	if r := &s.compiled[i]; r.secret && s.old != nil && r.inProgress.Shared {
+	if r := &s.compiled[i]; r.secret && s.old != nil && r.InProgress.Shared {
 		if b.Key, binds = r.key(d, s.old); binds {
-			b.Shadow = r.more != nil && !enforced(r.name, b.Key, r.more.percent)
-			b.Old = true
+			b.Shadow, b.Old = r.shadow(b.Key), true
 			dst = append(dst, b)
 		}
 	}
 	return dst, err
-}
-
-// String writes the bound for people.
-func (p *InProgress) String() string {
-	text := fmt.Sprintf("%d in progress", p.Limit)
-	if p.Entry != "" {
-		text = fmt.Sprintf("a number in progress by %s", p.Entry)
-	}
-	if p.Shared {
-		text += fmt.Sprintf(" over all processes (ttl %v)", p.Term())
-	} else {
-		text += " in each process"
-	}
-	if p.Wait > 0 {
-		text += fmt.Sprintf(", up to %d wait for %v", p.Waiting(), p.Wait)
-	}
-	return text
 }

@@ -84,32 +84,15 @@ func (s *Set) inspect(i int32, d Descriptor, cost int64, u *Usage) Binding {
 			return b
 		}
 	}
-	if c.inProgress != nil {
-		if b.Bounds, b.Err = s.appendBounds(nil, i, d, cost); b.Err != nil {
-			b.Bounds = nil
-			return b
-		}
-	}
-	check, binds, err := s.check(c, c.counts, d, cost, u)
-	switch {
-	case err != nil:
-		b.Err = err
+	var out Outcome
+	if b.Err = s.apply(i, d, cost, u, &out); b.Err != nil {
 		return b
-	case !binds && len(b.Bounds) > 0:
-	case !binds:
-		limits := c.limits
-		if c.more != nil {
-			limits = s.limits(c, d)
-		}
-		b.NoTier = limits == nil && (c.inProgress == nil || s.permits(c, d) == 0)
+	}
+	b.Checks, b.Bounds = out.Checks, out.Bounds
+	if !b.Binds() {
+		b.NoTier = s.limits(c, d) == nil && (r.InProgress == nil || s.permits(c, d) == 0)
 		b.Free = !b.NoTier
 		return b
-	}
-	if binds {
-		b.Checks = append(b.Checks, check)
-		if old, ok := s.oldCheck(c, d, &check); ok {
-			b.Checks = append(b.Checks, old)
-		}
 	}
 	if c.more == nil {
 		return b
@@ -117,7 +100,7 @@ func (s *Set) inspect(i int32, d Descriptor, cost int64, u *Usage) Binding {
 	if j, found := c.more.overrides.find(d, s.now); found {
 		b.Override = j + 1
 	} else if r.Tariff != nil {
-		b.Tier = s.tier(r.Tariff, d)
+		b.Tier = s.tier(c, d)
 	}
 	return b
 }
@@ -129,5 +112,6 @@ func (s *Set) Known(d Descriptor) Descriptor {
 	if s.subjects == nil {
 		return nil
 	}
-	return s.subjects.find(d)
+	entries, _ := s.subjects.row(d, nil)
+	return entries
 }

@@ -50,29 +50,6 @@ func (t *Tariff) first() *headgate.Rule {
 	return t.Tiers[0].Limits
 }
 
-// has reports whether the limits belong to the tariff.
-func (t *Tariff) has(limits *headgate.Rule) bool {
-	if limits == t.Other {
-		return true
-	}
-	for i := range t.Tiers {
-		if t.Tiers[i].Limits == limits {
-			return true
-		}
-	}
-	return false
-}
-
-// knows reports whether the tariff has limits for exactly this value.
-func (t *Tariff) knows(value string) bool {
-	for i := range t.Tiers {
-		if t.Tiers[i].Value == value {
-			return true
-		}
-	}
-	return false
-}
-
 // Tier returns the tier by which the named rule binds a request, whether or not an override
 // applies. It is "*" if the limits for all other values apply, and "" if the rule has no tariff or
 // is not in the set. For a secret entry it is a hash.
@@ -81,17 +58,17 @@ func (s *Set) Tier(rule string, d Descriptor) string {
 	if !ok || s.rules[i].Tariff == nil {
 		return ""
 	}
-	return s.tier(s.rules[i].Tariff, s.known(d))
+	return s.tier(&s.compiled[i], s.known(d))
 }
 
-// tier is Tier for a descriptor that has the table's entries.
-func (s *Set) tier(t *Tariff, d Descriptor) string {
-	value, ok := d.Get(t.Entry)
+// tier is Tier for a rule with a tariff, and a descriptor that has the table's entries.
+func (s *Set) tier(r *compiled, d Descriptor) string {
+	value, _ := d.Get(r.Tariff.Entry)
 	switch {
-	case !ok || !t.knows(value):
+	case r.more.tiers[value] == nil:
 		return "*"
-	case s.secret(t.Entry):
-		return s.Hash(t.Entry, value)
+	case s.Secret(r.Tariff.Entry):
+		return s.Hash(r.Tariff.Entry, value)
 	}
 	return value
 }
@@ -123,34 +100,6 @@ func (t *Tariff) check(name string, bad func(field, format string, args ...any))
 			bad(field, "the name is %q but the limits of the tier %s were made for %q; counters can be kept under one name only", name, Quote(tier.Value), tier.Limits.Name())
 		}
 	}
-}
-
-// compiledTariff finds a tier without comparing with all others.
-type compiledTariff struct {
-	entry string
-	tiers map[string]*headgate.Rule
-	other *headgate.Rule
-}
-
-func (t *Tariff) compile() *compiledTariff {
-	if t == nil {
-		return nil
-	}
-	c := &compiledTariff{entry: t.Entry, tiers: make(map[string]*headgate.Rule, len(t.Tiers)), other: t.Other}
-	for i := range t.Tiers {
-		c.tiers[t.Tiers[i].Value] = t.Tiers[i].Limits
-	}
-	return c
-}
-
-// limits returns the limits for the request, or nil.
-func (c *compiledTariff) limits(d Descriptor) *headgate.Rule {
-	if value, ok := d.Get(c.entry); ok {
-		if limits, ok := c.tiers[value]; ok {
-			return limits
-		}
-	}
-	return c.other
 }
 
 // MaxOverrides is how many overrides one rule may have.
@@ -247,19 +196,13 @@ func (l *lists) find(d Descriptor, now func() time.Time) (int, bool) {
 	if l == nil {
 		return 0, false
 	}
-	var places candidates
-	l.index.candidates(d, &places)
-	for i, more := places.next(); more; i, more = places.next() {
-		if one := &l.lists[i]; holdAll(one.demands, d) && !ended(one.until, now) {
+	var space [room]int32
+	for _, i := range l.index.find(d, space[:0]) {
+		if one := &l.lists[i]; holdAll(one.demands, d) && (one.until.IsZero() || now().Before(one.until)) {
 			return int(i), true
 		}
 	}
 	return 0, false
-}
-
-// ended reports whether something that ends at until has ended.
-func ended(until time.Time, now func() time.Time) bool {
-	return !until.IsZero() && !now().Before(until)
 }
 
 // MaxSubjects is how many subjects a table may have.
@@ -330,27 +273,23 @@ func (t *Subjects) clone() *Subjects {
 	return &c
 }
 
-// check returns what is wrong with the table. Secret names the secret entries.
-func (t *Subjects) check(secret []string) []Mistake {
-	var mistakes []Mistake
-	bad := func(pos Position, field, format string, args ...any) {
-		mistakes = append(mistakes, Mistake{Index: -1, Field: field, Pos: pos, Text: fmt.Sprintf(format, args...)})
-	}
+// check reports what is wrong with the table. Secret names the secret entries.
+func (t *Subjects) check(secret []string, bad func(field string, pos Position, format string, args ...any)) {
 	if p := checkEntryName(t.By); p != "" {
-		bad(Position{}, "subjects.by", "%s", p)
+		bad("subjects.by", Position{}, "%s", p)
 	}
 	if len(t.Table) > MaxSubjects {
-		bad(Position{}, "subjects", "there are %d subjects, must be at most %d", len(t.Table), MaxSubjects)
-		return mistakes
+		bad("subjects", Position{}, "there are %d subjects, must be at most %d", len(t.Table), MaxSubjects)
+		return
 	}
-	t.checkEntries(t.Other, func(format string, args ...any) { bad(t.OtherPos, "subjects.*", format, args...) })
+	t.checkEntries(t.Other, func(format string, args ...any) { bad("subjects.*", t.OtherPos, format, args...) })
 	hidden := slices.Contains(secret, t.By)
 	seen := make(map[string]int32, len(t.Table))
 	for i := range t.Table {
 		s := &t.Table[i]
 		// A table may have a million rows, and hardly any of them is wrong, so the position is made
 		// only for those.
-		row := func(format string, args ...any) { bad(s.Pos, fmt.Sprintf("subjects.%d", i), format, args...) }
+		row := func(format string, args ...any) { bad(fmt.Sprintf("subjects.%d", i), s.Pos, format, args...) }
 		name := func() string { return displayed(s.Key, hidden) }
 		if s.Key == "" || len(s.Key) > MaxValue {
 			row("the subject %s has %d bytes, must have 1 to %d", name(), len(s.Key), MaxValue)
@@ -373,7 +312,6 @@ func (t *Subjects) check(secret []string) []Mistake {
 		}
 		t.checkEntries(s.Entries, row)
 	}
-	return mistakes
 }
 
 func (t *Subjects) checkEntries(entries []Entry, bad func(format string, args ...any)) {
@@ -465,12 +403,6 @@ func (t *Subjects) compile(secret []string, h *hasher) *compiledSubjects {
 	return c
 }
 
-// find returns the table's entries for the request's client.
-func (c *compiledSubjects) find(d Descriptor) []Entry {
-	entries, _ := c.row(d, nil)
-	return entries
-}
-
 // row returns the table's entries for a client, and whether the table knows the client. Hashed are
 // entries whose hash is known and whose value is not.
 func (c *compiledSubjects) row(d Descriptor, hashed []Entry) (entries []Entry, known bool) {
@@ -500,16 +432,29 @@ func (c *compiledSubjects) row(d Descriptor, hashed []Entry) (entries []Entry, k
 	return c.other, false
 }
 
-// limits returns the limits for the request, by overrides and tariff, or nil if the rule has none
-// for it.
+// limits returns the limits that the rule has for the request, or nil if it has none: those of the
+// first override that matches, or else those of the tariff, or else its own.
 func (s *Set) limits(r *compiled, d Descriptor) *headgate.Rule {
-	if i, found := r.more.overrides.find(d, s.now); found && r.more.limits[i] != nil {
-		return r.more.limits[i]
+	if r.more == nil {
+		return r.Limits
 	}
-	if r.more.tariff != nil {
-		return r.more.tariff.limits(d)
+	i, found := r.more.overrides.find(d, s.now)
+	return r.limitsOf(d, i, found)
+}
+
+// limitsOf is limits if it is known which override matches, if any.
+func (r *compiled) limitsOf(d Descriptor, override int, found bool) *headgate.Rule {
+	switch {
+	case found && r.Overrides[override].Limits != nil:
+		return r.Overrides[override].Limits
+	case r.Tariff == nil:
+		return r.Limits
 	}
-	return r.limits
+	value, _ := d.Get(r.Tariff.Entry)
+	if limits := r.more.tiers[value]; limits != nil {
+		return limits
+	}
+	return r.Tariff.Other
 }
 
 // Limits returns the limits that the named rule has for a descriptor, after overrides and tariff,
@@ -530,17 +475,14 @@ func (s *Set) Limits(rule string, d Descriptor, hashed ...Entry) (limits *headga
 	}
 	r := &s.compiled[i]
 	if r.more == nil {
-		return r.limits, 0
+		return r.Limits, 0
 	}
 	d = s.knownOf(d, hashed)
-	j, found := s.overrideOf(i, d, hashed)
-	switch {
-	case found && r.more.limits[j] != nil:
-		return r.more.limits[j], j + 1
-	case r.more.tariff != nil:
-		return r.more.tariff.limits(d), 0
+	j, found := s.overrideOf(r, d, hashed)
+	if found && r.Overrides[j].Limits != nil {
+		override = j + 1
 	}
-	return r.limits, 0
+	return r.limitsOf(d, j, found), override
 }
 
 // PermitLimit is how many permits there are for what the named rule counts by these entries,
@@ -552,12 +494,9 @@ func (s *Set) PermitLimit(rule string, d Descriptor, hashed ...Entry) int64 {
 		return 0
 	}
 	d = s.knownOf(d, hashed)
-	if r := &s.compiled[i]; r.more != nil {
-		if j, found := s.overrideOf(i, d, hashed); found && r.more.permits[j] != 0 {
-			return r.more.permits[j]
-		}
-	}
-	return s.rules[i].InProgress.limit(d)
+	r := &s.compiled[i]
+	j, found := s.overrideOf(r, d, hashed)
+	return r.permitsOf(d, j, found)
 }
 
 // knownOf is known for a part of the entries of a request.
@@ -572,20 +511,14 @@ func (s *Set) knownOf(d Descriptor, hashed []Entry) Descriptor {
 	return append(row[:len(row):len(row)], d...)
 }
 
-// overrideOf finds the first override of the i-th rule that holds.
-func (s *Set) overrideOf(i int32, d Descriptor, hashed []Entry) (int, bool) {
-	if len(hashed) == 0 {
-		return s.compiled[i].more.overrides.find(d, s.now)
-	}
-	// The index needs values, so this looks at all overrides, which people do now and then.
-	all := s.rules[i].Overrides
-	for j := range all {
+// overrideOf finds the first override of the rule that holds. The index needs values, so it looks at
+// all of them, which people do now and then.
+func (s *Set) overrideOf(r *compiled, d Descriptor, hashed []Entry) (int, bool) {
+	j := slices.IndexFunc(r.Overrides, func(o Override) bool {
 		fails := func(c Condition) bool { return !s.holds(&c, d, hashed) }
-		if !slices.ContainsFunc(all[j].Match, fails) && !ended(all[j].Until, s.now) {
-			return j, true
-		}
-	}
-	return 0, false
+		return !slices.ContainsFunc(o.Match, fails) && !s.Ended(o.Until)
+	})
+	return j, j >= 0
 }
 
 // holds reports whether a condition holds. Beginnings of a hashed value are not known.

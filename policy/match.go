@@ -203,7 +203,7 @@ func compileConditions(conditions []Condition, h *hasher) []demand {
 }
 
 func (c *Condition) compiled(h *hasher) demand {
-	d := demand{Condition: c.clone(), address: c.Entry == AddressEntry, networks: networksAmong(c.Networks), hasher: h}
+	d := demand{Condition: c.clone(), address: c.Entry == AddressEntry, networks: newNest(slices.Clone(c.Networks), compareNetworks, lies), hasher: h}
 	if d.address {
 		for i, v := range d.Equals {
 			d.Equals[i] = spelled(v)

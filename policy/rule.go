@@ -67,15 +67,11 @@ type Rule struct {
 	GiveBackOn, ChargeOn Statuses
 	// Reservation says how requests are treated whose cost is settled later.
 	Reservation Reservation
-	// OnError says what happens to requests that the rule binds while the store does not answer.
-	// With headgate.OnErrorReturn, those who ask the store decide.
-	OnError headgate.OnError
-	// Consistency says how exactly the rule counts. DenyCache says whether a node remembers its
-	// denials; with headgate.DenyCacheDefault, those who ask the store decide.
-	Consistency headgate.Consistency
-	DenyCache   headgate.DenyCache
-	// Scope says where the limits hold if there are several regions.
-	Scope headgate.Scope
+	// Hints say what happens to requests that the rule binds while the store does not answer, how
+	// exactly the rule counts, whether a node remembers its denials, and where the limits hold if
+	// there are several regions. With headgate.OnErrorReturn and headgate.DenyCacheDefault, those who
+	// ask the store decide.
+	headgate.Hints
 	// Replaces names other rules, which do not bind a request that this rule binds. It may also
 	// name entries of the deny list: if a request has several descriptors, and this rule binds one
 	// of them, these entries do not deny the others. A rule replaces others even if it is itself
@@ -141,7 +137,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	switch {
 	case r.Tariff != nil:
 		r.Tariff.check(r.Name, bad)
-		if r.Limits != nil && !r.Tariff.has(r.Limits) {
+		if r.Limits != nil && r.Limits != r.Tariff.first() {
 			bad("limits", "there are both limits and a tariff; write the limits as the tariff's other ones")
 		}
 	case r.Limits == nil && r.InProgress == nil:
@@ -396,16 +392,23 @@ func (r *Rule) checkConsistency(bad func(field, format string, args ...any)) {
 		bad("consistency", "consistency %v is unknown", r.Consistency)
 		return
 	}
-	told := false
-	r.eachLimits(func(_, _ string, limits *headgate.Rule) {
-		for i := range limits.Limits() {
-			if l := &limits.Limits()[i]; !told && !r.Consistency.Counts(l.Algorithm) {
-				bad("consistency", "consistency is %s, but the store must be asked each time for the %s %q; make the rule strict, or give that limit a rule of its own",
-					r.Consistency, l.Algorithm, l)
-				told = true
+	if l := r.limitThat(func(l *headgate.Limit) bool { return !r.Consistency.Counts(l.Algorithm) }); l != nil {
+		bad("consistency", "consistency is %s, but the store must be asked each time for the %s %q; make the rule strict, or give that limit a rule of its own",
+			r.Consistency, l.Algorithm, l)
+	}
+}
+
+// limitThat returns the first of all limits of the rule for which is holds, or nil.
+func (r *Rule) limitThat(is func(l *headgate.Limit) bool) *headgate.Limit {
+	for limits := range r.EachLimits() {
+		all := limits.Limits()
+		for i := range all {
+			if is(&all[i]) {
+				return &all[i]
 			}
 		}
-	})
+	}
+	return nil
 }
 
 // checkScope reports limits that regions cannot divide.
@@ -416,16 +419,9 @@ func (r *Rule) checkScope(bad func(field, format string, args ...any)) {
 	if r.Scope != headgate.Global {
 		return
 	}
-	told := false
-	r.eachLimits(func(_, _ string, limits *headgate.Rule) {
-		for i := range limits.Limits() {
-			l := &limits.Limits()[i]
-			if why := l.Undivided(); why != "" && !told {
-				bad("scope", "scope is global, but the limit %q cannot be divided among regions: %s; make the rule regional, or give that limit a rule of its own", l, why)
-				told = true
-			}
-		}
-	})
+	if l := r.limitThat(func(l *headgate.Limit) bool { return l.Undivided() != "" }); l != nil {
+		bad("scope", "scope is global, but the limit %q cannot be divided among regions: %s; make the rule regional, or give that limit a rule of its own", l, l.Undivided())
+	}
 }
 
 // MaxStatuses is how many entries one list of [Statuses] may have.
@@ -570,20 +566,25 @@ func (s *Set) Term(checks []headgate.Check) time.Duration {
 
 // Settle returns, for each check of the reservation, the units to settle it at, for a request of
 // the given cost that has ended with the status. A negative cost means the estimate. A status of 0
-// means that the status is not known.
-func (s *Set) Settle(r *headgate.Reservation, cost int64, status int) []int64 {
-	var units []int64
-	if cost >= 0 {
-		units = r.Units(cost)
-	} else {
-		units = make([]int64, len(r.Checks))
-		for i := range r.Checks {
-			units[i] = r.Checks[i].Units()
-		}
-	}
+// means that the status is not known. Rules that count what models use are settled at u. What cannot
+// be said of u under a rule, such as the price of a model that the set does not know any more, leaves
+// the estimate charged.
+func (s *Set) Settle(r *headgate.Reservation, cost int64, u *Usage, status int) []int64 {
+	units := r.Units(cost)
 	for i := range r.Checks {
-		if status != 0 && !s.Charged(&r.Checks[i], status) {
+		c := &r.Checks[i]
+		estimated := cost < 0
+		if rule := s.Rule(c.Rule.Name()); rule != nil && rule.Counts != CountRequests {
+			n, problem := s.units(rule.Counts, 1, u)
+			if estimated = u == nil || problem != ""; !estimated {
+				units[i] = r.Units(n)[i]
+			}
+		}
+		switch {
+		case status != 0 && !s.Charged(c, status):
 			units[i] = 0
+		case estimated:
+			units[i] = c.Units()
 		}
 	}
 	return units

@@ -43,19 +43,9 @@ type Set struct {
 	deniedBy map[string]*replacers
 }
 
-// compiled is what Decide needs of a rule.
+// compiled is a rule, and what Decide needs besides.
 type compiled struct {
-	name       string
-	limits     *headgate.Rule // nil if there is only inProgress
-	inProgress *InProgress    // or nil
-	factor     int64
-	counts     Counted
-	giveBack   bool
-	onError    headgate.OnError
-
-	consistency headgate.Consistency
-	denyCache   headgate.DenyCache
-	scope       headgate.Scope
+	*Rule
 	// conditions are the conditions that the index has not answered already.
 	conditions []demand
 	parts      []compiledPart
@@ -68,11 +58,8 @@ type compiled struct {
 
 // extra has the features that many rules do not use.
 type extra struct {
-	tariff    *compiledTariff
+	tiers     map[string]*headgate.Rule // of the tariff
 	overrides *lists
-	limits    []*headgate.Rule // of each override, or nil
-	permits   []int64          // of each override, or zero
-	costs     *Costs
 	percent   int
 }
 
@@ -90,15 +77,15 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	mistakes := o.check()
+	o.check()
 	if len(rules) > MaxRules {
-		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("there are %d rules, must be at most %d", len(rules), MaxRules)})
-		return nil, &Error{mistakes}
+		o.bad("", Position{}, "there are %d rules, must be at most %d", len(rules), MaxRules)
+		return nil, &Error{o.mistakes}
 	}
 	o.secrets = append(o.secrets, secrets...)
 	o.allow, o.deny = cloneList(o.allow), cloneList(o.deny)
 	if o.subjects != nil {
-		mistakes = append(mistakes, o.subjects.check(o.secrets)...)
+		o.subjects.check(o.secrets, o.bad)
 	}
 	s := &Set{
 		options:  o,
@@ -110,9 +97,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 	}
 	for i := range rules {
 		r := rules[i].clone()
-		bad := func(field, format string, args ...any) {
-			mistakes = append(mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
-		}
+		bad := s.badRule(i, &r)
 		r.check(bad)
 		if first, taken := s.names[r.Name]; taken && r.Name != "" {
 			if place := s.rules[first].Pos; place != (Position{}) {
@@ -125,10 +110,10 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		}
 		s.rules[i] = r
 	}
-	mistakes = append(mistakes, s.checkReplaces()...)
-	mistakes = append(mistakes, o.undeclared(s.rules)...)
-	if mistakes != nil {
-		return nil, &Error{mistakes}
+	s.checkReplaces()
+	s.checkDeclared()
+	if s.options.mistakes != nil {
+		return nil, &Error{s.options.mistakes}
 	}
 	known := s.hasher
 	if o.oldHashes {
@@ -175,25 +160,25 @@ func (s *Set) compile() {
 }
 
 func (s *Set) compileRule(r *Rule) compiled {
-	c := compiled{name: r.Name, limits: r.Limits, inProgress: r.InProgress, factor: r.Factor(), counts: r.Counts, giveBack: r.Reservation.GiveBack, onError: r.OnError, consistency: r.Consistency, denyCache: r.DenyCache, scope: r.Scope, conditions: compileConditions(r.Match, s.hasher)}
+	c := compiled{Rule: r, conditions: compileConditions(r.Match, s.hasher)}
 	for _, p := range r.Per {
-		part := compiledPart{Part: p, secret: s.secret(p.Entry), address: p.Address()}
+		part := compiledPart{Part: p, secret: s.Secret(p.Entry), address: p.Address()}
 		part.plain = !part.secret && !part.address
 		c.secret = c.secret || part.secret
 		c.parts = append(c.parts, part)
 	}
 	if r.Tariff != nil || len(r.Overrides) > 0 || r.Costs != nil || r.Enforced() < 100 {
 		c.more = &extra{
-			tariff: r.Tariff.compile(),
+			tiers: make(map[string]*headgate.Rule),
 			overrides: newLists(len(r.Overrides), func(i int) ([]Condition, time.Time) {
 				return r.Overrides[i].Match, r.Overrides[i].Until
 			}, s.hasher),
-			costs:   r.Costs,
 			percent: r.Enforced(),
 		}
-		for i := range r.Overrides {
-			c.more.limits = append(c.more.limits, r.Overrides[i].Limits)
-			c.more.permits = append(c.more.permits, r.Overrides[i].InProgress)
+		if r.Tariff != nil {
+			for i := range r.Tariff.Tiers {
+				c.more.tiers[r.Tariff.Tiers[i].Value] = r.Tariff.Tiers[i].Limits
+			}
 		}
 	}
 	return c
@@ -204,12 +189,10 @@ func (s *Set) Keyed() bool { return s.hasher.keyed }
 
 // Ended reports whether something with this Until has ended, by the set's clock. The zero time
 // never ends.
-func (s *Set) Ended(until time.Time) bool { return ended(until, s.now) }
+func (s *Set) Ended(until time.Time) bool { return !until.IsZero() && !s.now().Before(until) }
 
 // Secret reports whether the entry is secret, so that its values appear only as hashes.
-func (s *Set) Secret(entry string) bool { return s.secret(entry) }
-
-func (s *Set) secret(entry string) bool { return slices.Contains(s.options.secrets, entry) }
+func (s *Set) Secret(entry string) bool { return slices.Contains(s.options.secrets, entry) }
 
 // Rules are the set's rules, in the order given. The slice and what it holds are
 // shared and must not be changed.
@@ -277,6 +260,30 @@ type options struct {
 	behind      []string
 	models      []Model
 	moneyUnit   int64
+	// mistakes are those that were found in rules and options.
+	mistakes []Mistake
+}
+
+// bad adds a mistake in the options.
+func (o *options) bad(field string, pos Position, format string, args ...any) {
+	o.mistakes = append(o.mistakes, Mistake{Index: -1, Field: field, Pos: pos, Text: fmt.Sprintf(format, args...)})
+}
+
+// badRule returns a function that adds a mistake in a rule.
+func (s *Set) badRule(i int, r *Rule) func(field, format string, args ...any) {
+	return func(field, format string, args ...any) {
+		s.options.mistakes = append(s.options.mistakes, Mistake{i, r.Name, field, r.Pos, fmt.Sprintf(format, args...)})
+	}
+}
+
+// eachListed calls f for each entry of the deny list and the allow list, with its place.
+func (o *options) eachListed(f func(field string, e *ListEntry)) {
+	for i := range o.deny {
+		f(fmt.Sprintf("deny.%d", i), &o.deny[i])
+	}
+	for i := range o.allow {
+		f(fmt.Sprintf("allow.%d", i), &o.allow[i])
+	}
 }
 
 // Option changes how [New] makes a set.
@@ -357,41 +364,42 @@ func Behind(servers ...string) Option {
 // Behind returns the servers of [Behind], in the order given.
 func (s *Set) Behind() []string { return slices.Clone(s.options.behind) }
 
-func (o *options) check() []Mistake {
-	mistakes := o.checkModels()
-	for i, name := range o.behind {
-		if _, problem := spelling.Behind(name); problem != "" {
-			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("behind.%d", i), Text: problem})
+func (o *options) check() {
+	o.checkModels()
+	// one adds the problem of the i-th element of a list of texts, if it has one.
+	one := func(list string, i int, problem string) {
+		if problem != "" {
+			o.bad(fmt.Sprintf("%s.%d", list, i), Position{}, "%s", problem)
 		}
 	}
+	for i, name := range o.behind {
+		_, problem := spelling.Behind(name)
+		one("behind", i, problem)
+	}
 	if n := len(o.hashKey); o.hashKey != nil && (n < MinHashKey || n > MaxHashKey) {
-		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)})
+		o.bad("", Position{}, "the hash key has %d bytes, must have %d to %d", n, MinHashKey, MaxHashKey)
 	}
 	if n := len(o.oldHashKey); n != 0 && (n < MinHashKey || n > MaxHashKey) {
-		mistakes = append(mistakes, Mistake{Index: -1, Text: fmt.Sprintf("the old hash key has %d bytes, must have %d to %d, or none", n, MinHashKey, MaxHashKey)})
+		o.bad("", Position{}, "the old hash key has %d bytes, must have %d to %d, or none", n, MinHashKey, MaxHashKey)
 	}
 	if o.oldHashes && bytes.Equal(o.oldHashKey, o.hashKey) {
-		mistakes = append(mistakes, Mistake{Index: -1, Text: "the old hash key is the hash key; leave it out, or set the new one"})
+		o.bad("", Position{}, "the old hash key is the hash key; leave it out, or set the new one")
 	}
 	for _, entry := range o.secrets {
 		if p := checkEntryName(entry); p != "" {
-			mistakes = append(mistakes, Mistake{Index: -1, Text: "secret " + p})
+			o.bad("", Position{}, "secret %s", p)
 		}
 	}
 	if len(o.declared) > MaxDeclared {
-		mistakes = append(mistakes, Mistake{Index: -1, Field: "entries", Text: fmt.Sprintf("there are %d entries, must be at most %d", len(o.declared), MaxDeclared)})
+		o.bad("entries", Position{}, "there are %d entries, must be at most %d", len(o.declared), MaxDeclared)
 	}
 	for i, entry := range o.declared {
-		if p := checkEntryName(entry); p != "" {
-			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("entries.%d", i), Text: p})
-		}
+		one("entries", i, checkEntryName(entry))
 	}
 	for i := range o.ignore {
-		if p := o.ignore[i].check(); p != "" {
-			mistakes = append(mistakes, Mistake{Index: -1, Field: fmt.Sprintf("ignore.%d", i), Text: p})
-		}
+		one("ignore", i, o.ignore[i].check())
 	}
-	return append(mistakes, o.checkLists()...)
+	o.checkLists()
 }
 
 // ErrUnknownRule is what errors.Is finds in an [*UnknownRuleError].

@@ -14,9 +14,9 @@ import (
 // checks, whichever way they are made, and in what explains them.
 func TestOnError(t *testing.T) {
 	set, err := policy.New([]policy.Rule{
-		{Limits: headgate.MustRule("local", headgate.PerSecond(1)), OnError: headgate.OnErrorLocal},
+		{Limits: headgate.MustRule("local", headgate.PerSecond(1)), Hints: headgate.Hints{OnError: headgate.OnErrorLocal}},
 		{Limits: headgate.MustRule("silent", headgate.PerSecond(1))},
-		{Limits: headgate.MustRule("named", headgate.PerSecond(1)), OnError: headgate.OnErrorAllow, Direct: true},
+		{Limits: headgate.MustRule("named", headgate.PerSecond(1)), Hints: headgate.Hints{OnError: headgate.OnErrorAllow}, Direct: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestOnError(t *testing.T) {
 	if e.Rules[0].OnError != "local" || e.Rules[1].OnError != "" || strings.Count(text, "while the store does not answer: local") != 1 || strings.Count(text, ", says local") != 1 {
 		t.Errorf("got %s", text)
 	}
-	_, err = policy.New([]policy.Rule{{Limits: headgate.MustRule("r", headgate.PerSecond(1)), OnError: 7}})
+	_, err = policy.New([]policy.Rule{{Limits: headgate.MustRule("r", headgate.PerSecond(1)), Hints: headgate.Hints{OnError: 7}}})
 	var wrong *policy.Error
 	if !errors.As(err, &wrong) || len(wrong.Mistakes) != 1 || wrong.Mistakes[0].Field != "on_store_error" {
 		t.Errorf("got %v", err)

@@ -101,17 +101,15 @@ func MoneyUnit(micros int64) Option {
 	return func(o *options) { o.moneyUnit = micros }
 }
 
-// checkModels returns what is wrong with the models and the unit of money.
-func (o *options) checkModels() (mistakes []Mistake) {
-	bad := func(field, format string, args ...any) {
-		mistakes = append(mistakes, Mistake{Index: -1, Field: field, Text: fmt.Sprintf(format, args...)})
-	}
+// checkModels reports what is wrong with the models and the unit of money.
+func (o *options) checkModels() {
+	bad := func(field, format string, args ...any) { o.bad(field, Position{}, format, args...) }
 	if !slices.Contains([]int64{1, 10, 100, 1000, 10_000, 100_000, MicroUnits}, o.moneyUnit) {
 		bad("money_unit", "the unit of money is %d millionths, must be a power of ten from 1 to %d", o.moneyUnit, MicroUnits)
 	}
 	if len(o.models) > MaxModels {
 		bad("models", "there are %d models, must be at most %d", len(o.models), MaxModels)
-		return mistakes
+		return
 	}
 	seen := make(map[string]bool, len(o.models))
 	for i := range o.models {
@@ -155,7 +153,6 @@ func (o *options) checkModels() (mistakes []Mistake) {
 			bad(fmt.Sprintf("models.%d", i), "the model %s stands for %s, which stands for another one; name that one", Quote(m.Name), Quote(m.Is))
 		}
 	}
-	return mistakes
 }
 
 func (o *OutputTiers) check(bad func(format string, args ...any)) {
@@ -312,27 +309,4 @@ func (s *Set) DecideUsage(d Descriptor, cost int64, u *Usage, dst []headgate.Che
 		s.dropReplaced(&out, len(dst))
 	}
 	return out, err
-}
-
-// SettleUsage is [Set.Settle] for a call to a language model: rules that count what models use are
-// settled at u, and the others at the cost. What cannot be said of u under a rule, such as the price
-// of a model that the set does not know any more, leaves the estimate charged.
-func (s *Set) SettleUsage(r *headgate.Reservation, cost int64, u *Usage, status int) []int64 {
-	units := s.Settle(r, cost, status)
-	for i := range r.Checks {
-		c := &r.Checks[i]
-		rule := s.Rule(c.Rule.Name())
-		if rule == nil || rule.Counts == CountRequests {
-			continue
-		}
-		n, problem := s.units(rule.Counts, 1, u)
-		switch {
-		case units[i] == 0 && status != 0 && !rule.Charged(status):
-		case u == nil || problem != "":
-			units[i] = c.Units()
-		default:
-			units[i] = r.Units(n)[i]
-		}
-	}
-	return units
 }

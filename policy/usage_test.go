@@ -175,7 +175,7 @@ func TestSettleUsage(t *testing.T) {
 		{"a model without a price", -1, &Usage{Model: "unpriced", Input: 1, Output: 1}, []int64{1, 1, 1, 2, 2250, 4}},
 		{"an absurd usage", -1, &Usage{Model: "small-1", Output: -1}, []int64{1, 1000, 1000, 2000, 2250, 4000}},
 	} {
-		if got := s.SettleUsage(&r, tt.cost, tt.u, 0); !slices.Equal(got, tt.want) {
+		if got := s.Settle(&r, tt.cost, tt.u, 0); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: settled at %v, want %v", tt.what, got, tt.want)
 		}
 	}

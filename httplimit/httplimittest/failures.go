@@ -51,9 +51,9 @@ func ruleErrors(t *testing.T, mk Maker) {
 		code int
 	}{
 		{policy.Rule{}, 200},
-		{policy.Rule{OnError: headgate.OnErrorAllow}, 200},
-		{policy.Rule{OnError: headgate.OnErrorDeny}, 503},
-		{policy.Rule{OnError: headgate.OnErrorDeny, Mode: policy.ModeShadow}, 200},
+		{policy.Rule{Hints: headgate.Hints{OnError: headgate.OnErrorAllow}}, 200},
+		{policy.Rule{Hints: headgate.Hints{OnError: headgate.OnErrorDeny}}, 503},
+		{policy.Rule{Hints: headgate.Hints{OnError: headgate.OnErrorDeny}, Mode: policy.ModeShadow}, 200},
 	} {
 		tt.rule.Limits = one("rule")
 		set, err := policy.New([]policy.Rule{tt.rule, {Limits: one("other")}})

@@ -212,7 +212,7 @@ func (c *Passage) Settle(r *headgate.Reservation, status int) (units []int64, kn
 		used.Model = c.Usage.Model
 	}
 	c.used = used
-	units = c.set.SettleUsage(r, -1, &used, status)
+	units = c.set.Settle(r, -1, &used, status)
 	if known {
 		c.learn(r, units)
 	}

@@ -268,7 +268,7 @@ func TestReplaced(t *testing.T) {
 // TestWithoutStore: of several rules one that denies decides, and rules in shadow do not.
 func TestWithoutStore(t *testing.T) {
 	rule := func(name string, on headgate.OnError, mode policy.Mode) policy.Rule {
-		return policy.Rule{Limits: headgate.MustRule(name, headgate.PerSecond(1)), OnError: on, Mode: mode}
+		return policy.Rule{Limits: headgate.MustRule(name, headgate.PerSecond(1)), Hints: headgate.Hints{OnError: on}, Mode: mode}
 	}
 	const enforce, shadow = policy.ModeEnforce, policy.ModeShadow
 	allow, deny, local, open := headgate.OnErrorAllow, headgate.OnErrorDeny, headgate.OnErrorLocal, headgate.OnErrorReturn

@@ -240,7 +240,8 @@ func (k *Keeper) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Pe
 // enter takes the permits of one bound. The permit is not held if the request needs none.
 func (one *kept) enter(ctx context.Context, b *policy.Bound, wait bool) (flow.Permit, error) {
 	r := flow.Request{Key: b.Key, Cost: b.Units}
-	if one.all != nil || !b.Fixed() {
+	// A change of the limit that all requests have applies to those that wait already.
+	if p := b.Rule.InProgress; one.all != nil || p.Entry != "" || b.Limit != p.Limit {
 		r.Limit = b.Limit
 	}
 	var began time.Time

@@ -401,7 +401,7 @@ func TestSharedWithoutAnswer(t *testing.T) {
 		{headgate.OnErrorLocal, headgate.OnErrorDeny, policy.ModeEnforce, 1},
 		{headgate.OnErrorDeny, headgate.OnErrorDeny, policy.ModeShadow, 2},
 	} {
-		set := newSet(t, policy.Rule{Name: "all", Mode: c.mode, OnError: c.rule, InProgress: &policy.InProgress{Limit: 1, Shared: true}})
+		set := newSet(t, policy.Rule{Name: "all", Mode: c.mode, Hints: headgate.Hints{OnError: c.rule}, InProgress: &policy.InProgress{Limit: 1, Shared: true}})
 		k := New(Options{Permits: broken{}, OnError: c.options})
 		if err := k.Use(set); err != nil {
 			t.Fatal(err)

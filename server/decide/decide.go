@@ -139,8 +139,18 @@ func (a *Ask) Resolve() error {
 	}
 	outcome, err := a.Policy.Decide(a.Descriptor, a.Cost, a.Usage, a.Checks[:0])
 	a.Checks, a.Denied, a.Allowed = outcome.Checks, outcome.Denied, outcome.Allowed
-	a.Unenforced = policy.Unenforced(a.Unenforced[:0], outcome.Bounds)
+	a.Unenforced = unenforced(a.Unenforced[:0], outcome.Bounds)
 	return err
+}
+
+// unenforced appends to dst the names of the rules that the bounds belong to, each once.
+func unenforced(dst []string, bounds []policy.Bound) []string {
+	for i := range bounds {
+		if b := &bounds[i]; !b.Old {
+			dst = append(dst, b.Rule.Name)
+		}
+	}
+	return dst
 }
 
 // Takes reports whether the request would take units, and is not only a peek, a refund or the like.

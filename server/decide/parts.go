@@ -242,7 +242,7 @@ func (p *Parts) match(part *Part) error {
 // addUnenforced records the rules that bound what is in progress, each once for the whole request.
 func (p *Parts) addUnenforced(bounds []policy.Bound) {
 	n := len(p.ask.Unenforced)
-	p.ask.Unenforced = policy.Unenforced(p.ask.Unenforced, bounds)
+	p.ask.Unenforced = unenforced(p.ask.Unenforced, bounds)
 	for _, name := range p.ask.Unenforced[n:] {
 		if !slices.Contains(p.ask.Unenforced[:n], name) {
 			p.ask.Unenforced[n] = name

@@ -403,7 +403,7 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 	if s.Given&GivenUsage != 0 {
 		used = &s.Usage
 	}
-	units := r.Policy.SettleUsage(&reserved, s.Cost, used, int(s.Status))
+	units := r.Policy.Settle(&reserved, s.Cost, used, int(s.Status))
 	if r.decisions, err = d.Settle(ctx, reserved, units, r.decisions[:0]); err != nil {
 		o.fail(ctx, err)
 		return o

@@ -337,7 +337,7 @@ func (x *exchange) settle() {
 	if x.passage != nil {
 		units, known = x.passage.Settle(&x.charge.Reservation, x.status)
 	} else {
-		units = x.ask.Policy.SettleUsage(&x.charge.Reservation, -1, nil, x.status)
+		units = x.ask.Policy.Settle(&x.charge.Reservation, -1, nil, x.status)
 	}
 	result := Settled
 	if !known {

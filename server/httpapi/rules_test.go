@@ -29,7 +29,7 @@ func TestRules(t *testing.T) {
 			},
 			Overrides: []policy.Override{{Match: []policy.Condition{policy.Equal("token", "geheim-4")}, Limits: limits(90), Until: until, Pos: pos}},
 			Costs:     &policy.Costs{Entry: "token", Values: map[string]int64{"geheim-5": 7}, Other: 2},
-			Soft:      80, Enforce: 10, OnError: headgate.OnErrorLocal, Consistency: headgate.Leased, Scope: headgate.Global, DenyCache: headgate.DenyCacheOn,
+			Soft:      80, Enforce: 10, Hints: headgate.Hints{OnError: headgate.OnErrorLocal, Consistency: headgate.Leased, Scope: headgate.Global, DenyCache: headgate.DenyCacheOn},
 			GiveBackOn:  policy.Statuses{{First: 304, Last: 304}, {First: 500, Last: 599}},
 			Reservation: policy.Reservation{For: time.Second, GiveBack: true},
 			Replaces:    []string{"bytes"},
