@@ -105,7 +105,7 @@ func (c *compiler) list(name string, entries []entry[listText]) []policy.ListEnt
 	for i := range entries {
 		e := &entries[i]
 		if !e.good || e.value.entry.Name == "" || e.value.entry.Match == nil {
-			continue // Told already.
+			continue // Reported already.
 		}
 		prefix := fmt.Sprintf("%s.%d", name, len(all))
 		c.file.keep(e.at, prefix)
@@ -165,7 +165,7 @@ func (c *compiler) rule(at place, t *ruleText) {
 	for i := range t.overrides {
 		e := &t.overrides[i]
 		if !e.good || e.value.match == nil {
-			continue // Told already.
+			continue // Reported already.
 		}
 		prefix := fmt.Sprintf("overrides.%d", len(r.Overrides))
 		t.places.keep(e.at, prefix)
@@ -265,7 +265,7 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place, field strin
 		limits[i] = limit
 	}
 	if len(limits) == 0 {
-		l.bad = true // Told already.
+		l.bad = true // Reported already.
 		return headgate.MustRule(l.name, standIn())
 	}
 	compiled, err := headgate.NewRule(l.name, limits...)
@@ -276,7 +276,7 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place, field strin
 		return tagged
 	}
 	for _, problem := range invalid.Problems {
-		if problem.Field == "limits" { // Those of single limits have been told.
+		if problem.Field == "limits" { // Those of single limits have been reported.
 			l.tell(own, own, problem.Text)
 		}
 	}
@@ -341,7 +341,7 @@ func inherit(m *mistakes, rules []entry[ruleText]) {
 		default:
 			expand(base, path)
 			if total > maxNodes {
-				break // Told already.
+				break // Reported already.
 			}
 			t.take(base, fields)
 			if total += t.size(); total > maxNodes {

@@ -121,7 +121,7 @@ func gatewayFile() value[gatewayfile.Settings] {
 			func(into *t, _ *node, v []entry[gatewayfile.Upstream]) { into.Upstreams = good(v) }),
 		to("routes", "the routes. Other requests are answered with 404. Without routes, every request goes to the first upstream", listOf(routeMapping(), 1, gatewayfile.MaxRoutes),
 			func(into *t, _ *node, v []entry[gatewayfile.Route]) { into.Routes = good(v) }),
-		to("paths", "the forms of paths that the upstream servers read as these say: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon), other_bytes (that are not UTF-8, kept), cut_path_info and front_controller or kept_path_info (.php in a path), ignore_case or exact_case, ignore_slash or exact_slash (at the end), cut_extensions. Other paths that servers read in different ways are answered with 400, and so are methods that are overridden unless ignored_overrides (in headers and queries) is there. This takes precedence over behind in the policy", pathForms(),
+		to("paths", "forms of paths to accept, because all upstream servers read them in this way: encoded_slashes (as part of a segment), double_encoding (they decode once), leading_slashes (never as a host), cut_parameters or kept_parameters (what stands behind a semicolon), other_bytes (that are not UTF-8, kept), cut_path_info and front_controller or kept_path_info (.php in a path), ignore_case or exact_case, ignore_slash or exact_slash (at the end), cut_extensions. Other paths that servers read in different ways are answered with 400, and so are methods that are overridden unless ignored_overrides (in headers and queries) is there. This takes precedence over behind in the policy", pathForms(),
 			func(into *t, _ *node, v httplimit.PathForm) { into.Paths = v }),
 		to("identity", "where a request's descriptor entries come from", identityMapping(),
 			func(into *t, _ *node, v gatewayfile.Identity) { into.Identity = v }),
@@ -173,13 +173,13 @@ func upstreamMapping() value[gatewayfile.Upstream] {
 func llmMapping() value[gatewayfile.LLM] {
 	type t = gatewayfile.LLM
 	return object("llm", []field[t]{
-		required(to("api", "what its servers speak: openai, anthropic, or compatible for servers that speak like OpenAI, such as vLLM and Ollama", oneOf(llm.OpenAI, llm.Anthropic, llm.Compatible), func(into *t, _ *node, v llm.API) { into.API = v })),
+		required(to("api", "the API of its servers: openai, anthropic, or compatible for servers with an API like OpenAI's, such as vLLM and Ollama", oneOf(llm.OpenAI, llm.Anthropic, llm.Compatible), func(into *t, _ *node, v llm.API) { into.API = v })),
 		to("key_file", "file with the provider's key, which replaces the clients' keys. Default: no key", filledText(), func(into *t, _ *node, v string) { into.KeyFile = v }),
-		to("over_max_output", "calls that ask for more output than max_output of their model: reduce (default) what they ask for, or refuse them", oneOf("reduce", "refuse"), func(into *t, _ *node, v string) { into.RefuseOutput = v == "refuse" }),
-		to("provider_limits", "the provider's own limits, of which its answers with 429 tell: pass them on to the client that meets them (default), or heed them: keep back all calls for as long as it says", oneOf("pass", "heed"), func(into *t, _ *node, v string) { into.Heed = v == "heed" }),
-		to("drain", "for how long an answer is read to its end whose client has gone, such as 30s, to learn what the call has used. Default: not at all", waitText(), func(into *t, _ *node, v time.Duration) { into.Drain = v }),
-		to("unfinished", "calls whose answer ends without usage: reserved (default) leaves what they might have used charged; seen charges the parts of a stream that came", oneOf("reserved", "seen"), func(into *t, _ *node, v string) { into.SettleSeen = v == "seen" }),
-		to("other_paths", "requests that are no calls: refuse (default) all but the list of models, or pass them uncounted", oneOf("refuse", "pass"), func(into *t, _ *node, v string) { into.PassOthers = v == "pass" }),
+		to("over_max_output", "what to do with calls that ask for more output than the max_output of their model: reduce (default) what they ask for, or refuse them", oneOf("reduce", "refuse"), func(into *t, _ *node, v string) { into.RefuseOutput = v == "refuse" }),
+		to("provider_limits", "what to do when the provider answers with 429: pass the answer on to the client (default), or heed it: hold back all calls until the time that it names", oneOf("pass", "heed"), func(into *t, _ *node, v string) { into.Heed = v == "heed" }),
+		to("drain", "how long the gateway goes on reading an answer after its client has left, such as 30s, to charge what the call has used. Default: not at all", waitText(), func(into *t, _ *node, v time.Duration) { into.Drain = v }),
+		to("unfinished", "what to charge for a call whose answer ends without usage: reserved (default), all that was reserved; seen, the parts of the stream that arrived", oneOf("reserved", "seen"), func(into *t, _ *node, v string) { into.SettleSeen = v == "seen" }),
+		to("other_paths", "what to do with requests that do not call a model: refuse (default) all but the list of models, or pass them uncounted", oneOf("refuse", "pass"), func(into *t, _ *node, v string) { into.PassOthers = v == "pass" }),
 	})
 }
 

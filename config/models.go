@@ -18,13 +18,13 @@ func modelMapping() value[policy.Model] {
 	}
 	v := object("a model", []field[t]{
 		required(to("model", "its name, or the beginning of several names followed by a star; the longest that matches counts", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
-		to("is", "the model that requests for this name are sent to; everything else is then said of that one", filledText(), func(into *t, _ *node, v string) { into.Is = v }),
+		to("is", "the model that requests for this name are sent to; prices and bounds are then those of that model", filledText(), func(into *t, _ *node, v string) { into.Is = v }),
 		price("input", "price of a million tokens of input, such as 2.50", func(into *t) *int64 { return &into.Input }),
 		price("cached_input", "price of a million tokens of input from the provider's cache. Default: that of input", func(into *t) *int64 { return &into.CachedInput }),
 		price("cache_write", "price of a million tokens that the provider puts into its cache. Default: that of input", func(into *t) *int64 { return &into.CacheWrite }),
-		price("output", "price of a million tokens of output, with those of reasoning", func(into *t) *int64 { return &into.Output }),
-		to("max_input", "the largest input that the model accepts, in tokens. It bounds requests with parts whose bytes do not tell", tokens, func(into *t, _ *node, v int64) { into.MaxInput = v }),
-		to("max_output", "the largest output that a request may ask for, in tokens, and what is asked for where the request does not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(), func(into *t, _ *node, v numbers) {
+		price("output", "price of a million tokens of output, including reasoning", func(into *t) *int64 { return &into.Output }),
+		to("max_input", "the largest input that the model accepts, in tokens. It is reserved for requests whose size in tokens cannot be estimated", tokens, func(into *t, _ *node, v int64) { into.MaxInput = v }),
+		to("max_output", "the largest output that a request may ask for, in tokens, and the default of requests that do not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(), func(into *t, _ *node, v numbers) {
 			if into.MaxOutput = v.number; v.entry != "" {
 				into.OutputTiers = &policy.OutputTiers{Entry: v.entry, Values: v.values}
 			}

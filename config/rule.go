@@ -249,7 +249,7 @@ func limitsValue() value[limitsText] {
 		}
 		for _, v := range by.values {
 			if !v.good {
-				v.is = []entry[limitText]{} // Told already.
+				v.is = []entry[limitText]{} // Reported already.
 			}
 			t.tiers = append(t.tiers, tierText{v.at, v.when, v.is})
 		}
@@ -451,7 +451,7 @@ func reservationMapping() value[policy.Reservation] {
 			func(into *policy.Reservation, _ *node, v time.Duration) { into.For = v }),
 		to("abandoned", "what to do with a reservation that is never settled: keep the estimate charged (charge, default), or refund it (give_back)", oneOf(abandonedCharge, abandonedGiveBack),
 			func(into *policy.Reservation, _ *node, v string) { into.GiveBack = v == abandonedGiveBack }),
-		to("reserve", "how much of a call to a language model is reserved: what it may use at most (declared, default), or what calls of the same key and model have come to use (typical), which can exceed the limit", oneOf("declared", reserveTypical),
+		to("reserve", "how much of a call to a language model is reserved: what it may use at most (declared, default), or what recent calls of the same key and model have used (typical), with which the limit can be exceeded", oneOf("declared", reserveTypical),
 			func(into *policy.Reservation, _ *node, v string) { into.Typical = v == reserveTypical }),
 	})
 }

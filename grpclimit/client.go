@@ -50,7 +50,7 @@ func NewClient(store headgate.Store, options ...ClientOption) (*Client, error) {
 	}
 	// A call that lacks the entry by which a limit counts is not bound by it.
 	s.Missing, s.OneWait = PassMissing, true
-	s.Hooks = admission.Hooks[*Call]{Failed: c.told.Failed, Waited: c.told.Waited}
+	s.Hooks = admission.Hooks[*Call]{Failed: c.hooks.Failed, Waited: c.hooks.Waited}
 	s.Known, s.Finders = []*fact{factAPIKey, factRoute, factMethod, factService, factTarget}, s.reader.finders()
 	gates := admission.New(&s.Options,
 		admission.Group[*Call]{Option: "ClientLimit", Bindings: s.limits, Cost: s.cost, CostOption: "ClientCost"},
@@ -94,22 +94,22 @@ func (c *Client) Unary(ctx context.Context, method string, request, reply any, c
 		if err == nil {
 			return nil
 		}
-		heard := c.heed(call, err, trailer)
-		if !c.again(call, err, heard, try, left) {
-			return c.givenUp(call, err, heard)
+		hint := c.readHint(call, err, trailer)
+		if !c.again(call, err, hint, try, left) {
+			return c.givenUp(call, err, hint)
 		}
 		refused := c.admit(call, &left)
-		if refused == nil && heard.wait == 0 {
+		if refused == nil && hint.wait == 0 {
 			// The server has not said when, or has said at once.
 			wait := backoff.Wait(try, 0)
 			if left < wait || admission.EndsWithin(call.ctx, wait) {
-				return c.givenUp(call, err, heard)
+				return c.givenUp(call, err, hint)
 			}
 			refused = c.hold(call, wait, &left)
 		}
 		switch {
 		case errors.Is(refused, headgate.ErrDenied):
-			return c.givenUp(call, err, heard) // The server has said it already, and why.
+			return c.givenUp(call, err, hint) // The server has told the client already, and why.
 		case refused != nil:
 			return refused
 		}
@@ -120,12 +120,12 @@ func (c *Client) Unary(ctx context.Context, method string, request, reply any, c
 var backoff = retry.Backoff{Base: 100 * time.Millisecond, Max: 10 * time.Second}
 
 // again reports whether a call is repeated, and charges the budget for it.
-func (c *Client) again(call *Call, err error, heard heard, try int, left time.Duration) bool {
-	if heard.no || try > c.retries || heard.wait > left || call.ctx.Err() != nil {
+func (c *Client) again(call *Call, err error, hint retryHint, try int, left time.Duration) bool {
+	if hint.forbids || try > c.retries || hint.wait > left || call.ctx.Err() != nil {
 		return false
 	}
 	switch code := status.Code(err); {
-	case code == codes.ResourceExhausted && heard.said: // It was not carried out.
+	case code == codes.ResourceExhausted && hint.given: // It was not carried out.
 	case (code == codes.ResourceExhausted || code == codes.Unavailable) && c.idempotent != nil && c.idempotent(call):
 	default:
 		return false
@@ -136,9 +136,9 @@ func (c *Client) again(call *Call, err error, heard heard, try int, left time.Du
 // givenUp returns the error of a call that is not repeated any more. If the server does not want
 // the call again, or if the call was repeated here as often as it may be, the error is marked for
 // callers that pass it on.
-func (c *Client) givenUp(call *Call, err error, heard heard) error {
+func (c *Client) givenUp(call *Call, err error, hint retryHint) error {
 	code := status.Code(err)
-	if heard.no || c.retries > 0 && (code == codes.ResourceExhausted || code == codes.Unavailable) {
+	if hint.forbids || c.retries > 0 && (code == codes.ResourceExhausted || code == codes.Unavailable) {
 		return &finalError{err}
 	}
 	return err
@@ -180,7 +180,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	}
 	stream, err := open(ctx, desc, conn, method, options...)
 	if err != nil {
-		c.heed(call, err, nil)
+		c.readHint(call, err, nil)
 		return nil, err
 	}
 	return &clientStream{stream, c, call}, nil
@@ -206,7 +206,7 @@ func (s *clientStream) SendMsg(m any) error {
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil {
-		if heard := s.limits.heed(s.call, err, s.Trailer()); heard.no {
+		if hint := s.limits.readHint(s.call, err, s.Trailer()); hint.forbids {
 			return &finalError{err}
 		}
 	}
@@ -258,8 +258,8 @@ func (c *Client) hold(call *Call, d time.Duration, left *time.Duration) error {
 		return status.FromContextError(err).Err()
 	}
 	*left -= d
-	if c.told.Waited != nil {
-		c.told.Waited(call, d)
+	if c.hooks.Waited != nil {
+		c.hooks.Waited(call, d)
 	}
 	return nil
 }
@@ -267,37 +267,37 @@ func (c *Client) hold(call *Call, d time.Duration, left *time.Duration) error {
 // refuse returns the error of a call that is not made.
 func (c *Client) refuse(call *Call, err error, d headgate.Decision) error {
 	refused := &deniedError{status.Convert(err), &headgate.DeniedError{Decision: d}}
-	if c.told.Denied != nil {
-		c.told.Denied(call, refused)
+	if c.hooks.Denied != nil {
+		c.hooks.Denied(call, refused)
 	}
 	return refused
 }
 
-// heard is what a server has said about a call that it has refused.
-type heard struct {
-	said bool          // when it wants the call back
-	wait time.Duration // that is then
-	no   bool          // it does not want it back
+// retryHint is what a server says about a retry of a call that it has refused.
+type retryHint struct {
+	given   bool          // it says how long to wait
+	wait    time.Duration // before the retry
+	forbids bool          // the call is not to be retried
 }
 
-// heed records when the server will take calls again, and returns what it has said.
-func (c *Client) heed(call *Call, err error, trailer metadata.MD) (h heard) {
+// readHint records when the server will take calls again, and returns its hint.
+func (c *Client) readHint(call *Call, err error, trailer metadata.MD) (h retryHint) {
 	pause, ok := retryAfter(err)
 	if pushed := trailer.Get(pushback); len(pushed) > 0 {
 		// gRPC reads it in the same way: anything that is not a number from 0 on means never.
 		ms, bad := strconv.ParseUint(pushed[0], 10, 31)
-		if h.no = bad != nil; !h.no && !ok {
+		if h.forbids = bad != nil; !h.forbids && !ok {
 			pause, ok = time.Duration(ms)*time.Millisecond, true
 		}
 	}
 	if !ok || c.maxPause == 0 {
 		return h
 	}
-	h.said, h.wait = true, pause
+	h.given, h.wait = true, pause
 	if pause = min(pause, c.maxPause); pause > 0 {
 		c.pauses.add(c.pauseKey(call), pause)
-		if c.told.Paused != nil {
-			c.told.Paused(call, pause)
+		if c.hooks.Paused != nil {
+			c.hooks.Paused(call, pause)
 		}
 	}
 	return h
@@ -410,7 +410,7 @@ type clientSettings struct {
 	idempotent func(*Call) bool
 	share      float64
 	floor      int
-	told       ClientHooks
+	hooks      ClientHooks
 }
 
 // ClientLimit binds every call that is made by the rules, with counters for the key, such as
@@ -524,5 +524,5 @@ func OnClientStoreError(choice Failure) ClientOption {
 
 // ObserveClient sets the [ClientHooks].
 func ObserveClient(hooks ClientHooks) ClientOption {
-	return func(s *clientSettings) { s.told = hooks }
+	return func(s *clientSettings) { s.hooks = hooks }
 }

@@ -128,7 +128,7 @@ func (s *settings) unclearKey(r *http.Request) string {
 	if why := s.keys.Unclear(r.Header); why != "" || !s.readElsewhere {
 		return why
 	}
-	return s.keys.Alike(r.Header)
+	return s.keys.Confusable(r.Header)
 }
 
 // ip returns the client's whole address as text. Where the request has that very

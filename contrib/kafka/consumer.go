@@ -185,7 +185,7 @@ func (c *Consumer) checkTopics(ctx context.Context) error {
 	}
 	admin := kadm.NewClient(c.client)
 	// Some brokers do not know a topic yet that was made a moment ago.
-	for patience := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(10 * time.Second); ; {
 		topics, err := admin.ListTopics(ctx, names...)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -194,7 +194,7 @@ func (c *Consumer) checkTopics(ctx context.Context) error {
 			c.engine.Lock()
 			c.engine.Trouble(fmt.Errorf("kafka: asking for the topics: %w", err))
 			c.engine.Unlock()
-		} else if err = missing(topics, need); err == nil || time.Now().After(patience) {
+		} else if err = missing(topics, need); err == nil || time.Now().After(deadline) {
 			return err
 		}
 		select {

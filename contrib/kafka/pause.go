@@ -48,13 +48,13 @@ func (c *Consumer) regulate(now time.Time) {
 			if c.mayResume(p, now) {
 				p.paused = false
 				resume = append(resume, p)
-				c.heard(c.config.Hooks.Resumed, p)
+				c.notify(c.config.Hooks.Resumed, p)
 			}
 		case c.mustPause(p, now):
 			p.paused, p.pausedAt = true, now
 			c.counts.Pauses++
 			pause = append(pause, p)
-			c.heard(c.config.Hooks.Paused, p)
+			c.notify(c.config.Hooks.Paused, p)
 		}
 	}
 	if len(pause) > 0 {
@@ -65,7 +65,7 @@ func (c *Consumer) regulate(now time.Time) {
 	}
 }
 
-func (c *Consumer) heard(hook func(topic string, partition int32), p *partition) {
+func (c *Consumer) notify(hook func(topic string, partition int32), p *partition) {
 	if hook != nil {
 		c.engine.Tell(func() { hook(p.topic, p.number) })
 	}

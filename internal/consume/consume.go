@@ -112,7 +112,7 @@ type Engine[M any, T Task[M]] struct {
 	Config     Config[M] // does not change
 	source     Source[T]
 	mu         sync.Mutex
-	told       []func()
+	callbacks  []func()
 	dispatcher *dispatcher[T]
 	// Counts and Running are guarded by the lock. Running is how many items run, or ask the gate.
 	Counts  Counts
@@ -150,16 +150,16 @@ func (e *Engine[M, T]) Lock() { e.mu.Lock() }
 
 // Unlock returns the lock, and calls hooks.
 func (e *Engine[M, T]) Unlock() {
-	told := e.told
-	e.told = nil
+	callbacks := e.callbacks
+	e.callbacks = nil
 	e.mu.Unlock()
-	for _, f := range told {
+	for _, f := range callbacks {
 		f()
 	}
 }
 
 // Tell makes Unlock call f. The caller holds the lock, as for all methods that follow.
-func (e *Engine[M, T]) Tell(f func()) { e.told = append(e.told, f) }
+func (e *Engine[M, T]) Tell(f func()) { e.callbacks = append(e.callbacks, f) }
 
 // Trouble makes Unlock call the hook for errors.
 func (e *Engine[M, T]) Trouble(err error) {

@@ -120,20 +120,20 @@ func (k *Keys) Unclear(h map[string][]string) string {
 	return ""
 }
 
-// Alike returns why some server takes another header of the request for one of these, or "".
+// Confusable returns why some server takes another header of the request for one of these, or "".
 // Servers that make variables of headers, as CGI, WSGI, Rack and PHP do, do not tell X_Api_Key from
 // X-Api-Key.
-func (k *Keys) Alike(h map[string][]string) string {
+func (k *Keys) Confusable(h map[string][]string) string {
 	for name := range h {
-		if why := k.AlikeName(name); why != "" {
+		if why := k.ConfusableName(name); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// AlikeName is [Keys.Alike] for one header.
-func (k *Keys) AlikeName(name string) string {
+// ConfusableName is [Keys.Confusable] for one header.
+func (k *Keys) ConfusableName(name string) string {
 	if Usual(name) {
 		return ""
 	}

@@ -165,7 +165,7 @@ func TestAlike(t *testing.T) {
 		"X_Api_Key": true, "x_api-key": true, "X.Api.Key": true, "X~Api_key": true, "X-Api_Key": true,
 		"X-Api-Key": false, "x-api-key": false, "XApiKey": false, "X_Api_Keys": false, "X_Api": false, "Authorization": false, "Author_ization": false,
 	} {
-		why := k.Alike(map[string][]string{"Accept": {"*/*"}, name: {"k"}})
+		why := k.Confusable(map[string][]string{"Accept": {"*/*"}, name: {"k"}})
 		if (why != "") != alike || alike && !strings.Contains(why, name+" is the same as X-Api-Key") {
 			t.Errorf("%s: %q", name, why)
 		}

@@ -22,17 +22,17 @@ type Names struct {
 	table Table
 	// prefixes are the beginnings of routes that rules name and that cannot stand
 	// as patterns among the others, the longest first.
-	prefixes []string
-	more     bool
-	methods  bool
-	unsaid   bool
+	prefixes   []string
+	more       bool
+	methods    bool
+	undeclared bool
 }
 
-// New returns the names for a policy with the patterns in others besides its own.
-// Said is what the servers behind do with paths, as far as it is not known from the servers
-// that the policy names. The problems are those of routes that
-// are no patterns or cannot be told from each other, and of routes and paths that no
-// request is read as; rules that name them do not bind.
+// New returns the names for a policy with the patterns in others besides its own. Declared are
+// the forms of paths that are known of the servers behind, besides what is known of those that
+// the policy names. The problems are those of routes that are no patterns or cannot be told from
+// each other, and of routes and paths that no request is read as; rules that name them do not
+// bind.
 func New(set *policy.Set, declared spelling.Forms, others ...string) (n *Names, problems []string) {
 	known, _ := spelling.Behind(set.Behind()...)
 	forms := declared.Or(known)
@@ -87,7 +87,7 @@ func New(set *policy.Set, declared spelling.Forms, others ...string) (n *Names, 
 		n.more, n.methods = true, n.methods || namesMethod(v.text)
 	}
 	slices.SortFunc(n.prefixes, func(a, b string) int { return len(b) - len(a) })
-	n.unsaid = n.more && declared == 0 && len(set.Behind()) == 0
+	n.undeclared = n.more && declared == 0 && len(set.Behind()) == 0
 	return n, problems
 }
 
@@ -101,7 +101,7 @@ func (n *Names) More() bool { return n.more }
 const UnsaidText = "the policy has rules for routes, and nothing says which server is behind: paths that differ in case, or in a slash at the end, count as different routes, and some servers serve them as one; write behind in the policy, such as behind: express, or behind: any"
 
 // Unsaid reports whether the policy names routes and nothing says what is behind.
-func (n *Names) Unsaid() bool { return n.unsaid }
+func (n *Names) Unsaid() bool { return n.undeclared }
 
 // Methods reports whether some route is of one method only.
 func (n *Names) Methods() bool { return n.methods }

@@ -363,12 +363,12 @@ func Codes() []Code {
 			"count by `ip/64`.",
 		},
 		{
-			ClearSecret, "A secret stands in the policy in the clear.",
+			ClearSecret, "The policy contains a secret in clear text.",
 			"It stands in a condition, a list, or the table of subjects. More people can read the policy than may know the secret.",
 			"write its [hash](../rules.md#secrets).",
 		},
 		{
-			IdleIgnore, "A warning is ignored that there is not.",
+			IdleIgnore, "An ignore silences no warning.",
 			"An `ignore` of the rule or of the file silences nothing.",
 			"leave the `ignore` out.",
 		},
@@ -383,7 +383,7 @@ func Codes() []Code {
 			"take one of the names out of `replaces`.",
 		},
 		{
-			Unseen, "A rule has not been compared with all others, because there are too many that it may have to do with.",
+			Unseen, "A rule has not been compared with all others, because too many may apply to the same requests.",
 			"Comparing stops after about a second. The warning says how many other rules were not compared. Warnings of HG004, HG006, HG007 and HG008 may be missing for these rules.",
 			"demand a value of an entry in each rule, such as its route.",
 		},
@@ -393,7 +393,7 @@ func Codes() []Code {
 			"write a rule for each value, with a condition on it in `match`.",
 		},
 		{
-			NoQueue, "Requests wait for what is in progress to end, and the rule does not say how many may.",
+			NoQueue, "Requests may wait for a permit, and the rule does not bound how many.",
 			"The queue then holds 100 requests under each key.",
 			"add `queue` to `in_progress`.",
 		},
@@ -403,7 +403,7 @@ func Codes() []Code {
 			"make `ttl` at least `1s`.",
 		},
 		{
-			Streams, "A bound for several clients on what is in progress binds a route that looks like a stream.",
+			Streams, "A bound on what is in progress, which several clients share, applies to a route that looks like a stream.",
 			"A route such as `.../events` or `.../ws` lasts as long as its client likes, and a few clients can take all permits.",
 			"give streams a rule of their own, by client.",
 		},
@@ -429,7 +429,7 @@ func Codes() []Code {
 		},
 		{
 			OpenQuota, "An Envoy lets requests pass without a share of the limit.",
-			"In a configuration of Envoy with the [rate limit quota service](../envoy-quota.md), a bucket has no `no_assignment_behavior` or `expired_assignment_behavior`, or one that does not deny. Then N Envoys admit N times what they like whenever the service does not answer.",
+			"In a configuration of Envoy with the [rate limit quota service](../envoy-quota.md), a bucket has no `no_assignment_behavior` or `expired_assignment_behavior`, or one that does not deny. Then each Envoy admits all requests while the service does not answer.",
 			"write `fallback_rate_limit: { blanket_rule: DENY_ALL }` for both.",
 		},
 		{

@@ -71,5 +71,5 @@ func (a *App) countPermits(registry *prometheus.Registry) {
 		Help: "Calls about permits, by rule, by call (acquire, renew, release, holders, revoke), and by what became of them.",
 	}, []string{"rule", "call", "outcome"})
 	registry.MustRegister(calls)
-	a.permits.Told = func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() }
+	a.permits.OnCall = func(rule, call, outcome string) { calls.WithLabelValues(rule, call, outcome).Inc() }
 }

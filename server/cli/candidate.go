@@ -16,13 +16,13 @@ type candidateReport struct {
 	Remote         remote        `embed:"" group:"Server to ask"`
 	AdminTokenFile string        `help:"File with the server's admin token; without it, clients' keys are not shown. The token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
-	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
+	JSON           bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
 // Help is the detailed help.
 func (candidateReport) Help() string {
 	return "Shows how many requests a server's candidate policy (headgate serve --candidate FILE) decides differently, which rules and tiers cause it, and which keys are affected most.\n\n" +
-		"Exit codes: 0 shown; 1 the server has no candidate; 2 a mistake, such as another token; 3 the server does not answer."
+		"Exit codes: 0 shown; 1 the server has no candidate; 2 a mistake, such as a wrong token; 3 the server does not answer."
 }
 
 // Run asks and prints the answer.

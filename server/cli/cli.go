@@ -161,7 +161,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	parser, err := kong.New(grammar(args), append(read.options(),
 		kong.Name("headgate"),
 		kong.Description("Headgate decides how much work may enter a system.\n\n"+
-			"Exit codes: 0 yes; 1 no (denied, or warnings that count); 2 a mistake in the command, a file or a request; 3 a server, store or address is not there."),
+			"Exit codes: 0 yes; 1 no (denied, or warnings that count); 2 a mistake in the command, a file or a request; 3 a server, a store or an address cannot be used."),
 		kong.Vars{"default_server": defaultServer},
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exit(code)) }),

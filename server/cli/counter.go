@@ -22,7 +22,7 @@ type counter struct {
 	Config  string        `help:"Policy file, with --store. Without one, the sample policy." placeholder:"FILE" env:"HEADGATE_CONFIG"`
 	Keys    hashKeys      `embed:"" group:"Hash keys"`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"5s"`
-	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
+	JSON    bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
 // ask carries out the operation, at a server or at a store. For a refund, at is the time of the

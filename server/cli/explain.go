@@ -28,7 +28,7 @@ type explainRequest struct {
 	Store   string        `help:"Read the counters in this store, without charging them: redis://…, or any other URL that serve accepts." placeholder:"URL" env:"HEADGATE_STORE"`
 	Keys    hashKeys      `embed:"" group:"Hash keys"`
 	Timeout time.Duration `help:"How long to wait for the store." default:"5s"`
-	JSON    bool          `help:"Print what the HTTP API answers." name:"json"`
+	JSON    bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
 // Help is the detailed help.

@@ -29,7 +29,7 @@ type gatewayCommand struct {
 // Help is the detailed help.
 func (gatewayCommand) Help() string {
 	return "Forwards the requests that the rules admit to the upstream servers, and answers the others itself, until SIGINT or SIGTERM. Rules may name routes such as \"GET /items/{id}\"; routes need not be declared anywhere else. A change to the policy file or the gateway file takes effect within about a second; SIGHUP reloads both at once. A file with mistakes is rejected, and the current one stays.\n\n" +
-		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or a file has mistakes; 3 if the keys of tokens do not answer, the store rejects the credentials or other settings, or an address is taken. While the store does not answer, the gateway starts and is not ready.\n\n" +
+		"Exit codes: 0 after a shutdown; 1 if requests had to be cut off; 2 if a flag or a file has mistakes; 3 if the keys for verifying tokens cannot be fetched, the store rejects the credentials or other settings, or an address is taken. While the store does not answer, the gateway starts and is not ready.\n\n" +
 		"Examples:\n" +
 		"  headgate gateway --upstream http://127.0.0.1:9000 --config headgate.yaml\n" +
 		"  headgate gateway --gateway gateway.yaml --config headgate.yaml --listen :443 --tls-cert cert.pem --tls-key key.pem"

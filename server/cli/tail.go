@@ -25,7 +25,7 @@ type tailReport struct {
 func (tailReport) Help() string {
 	return "Shows each denial as it happens: the key, the rule and limit that denied, what was left, and when the request would fit. If a rule denies a key many times a second, it is shown once a second, with a count.\n\n" +
 		"With --json, each denial is one line.\n\n" +
-		"Exit codes: 0 after an interrupt; 1 nothing is known; 2 a mistake, such as another token; 3 the server does not answer.\n\n" +
+		"Exit codes: 0 after an interrupt; 1 nothing is known; 2 a mistake, such as a wrong token; 3 the server does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate tail\n" +
 		"  headgate tail --rule login --json"

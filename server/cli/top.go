@@ -21,7 +21,7 @@ type insightFlags struct {
 	Remote         remote        `embed:"" group:"Server to ask"`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
 	Timeout        time.Duration `help:"How long to wait for an answer." default:"5s"`
-	JSON           bool          `help:"Print what the HTTP API answers." name:"json"`
+	JSON           bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
 // asker sends requests that need the server's admin token.
@@ -109,7 +109,7 @@ type topReport struct {
 // Help is the detailed help.
 func (topReport) Help() string {
 	return "Shows the rules that deny most or, for one rule, the keys that use it most and are denied most. A key's count is never too low; it may be too high by at most the number after ±.\n\n" +
-		"Exit codes: 0 shown; 1 nothing is known; 2 a mistake, such as another token; 3 the server does not answer.\n\n" +
+		"Exit codes: 0 shown; 1 nothing is known; 2 a mistake, such as a wrong token; 3 the server does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate top\n" +
 		"  headgate top login --range 1h\n" +

@@ -35,9 +35,9 @@ type Permits struct {
 	Now func() time.Time
 	// Ending is closed when the server begins to shut down. Calls then stop waiting. Nil means never.
 	Ending <-chan struct{}
-	// Told, if it is set, is called for each call that had no mistakes: with the name of the rule, the
+	// OnCall, if it is set, is called for each call that had no mistakes: with the name of the rule, the
 	// call (such as "acquire") and the outcome (such as "allowed"). It must be quick.
-	Told func(rule, call, outcome string)
+	OnCall func(rule, call, outcome string)
 	// Audit, if it is set, is called for each revocation that was sent to the store: with the permit's
 	// key and holder, the address of the caller, and whether the store has answered. Secrets in the
 	// key are hashed.
@@ -254,20 +254,20 @@ func (p *Permits) bound(c *PermitCall) (b policy.Bound, o *Outcome) {
 	return b, o
 }
 
-// end reports the outcome of a call to Told, and returns it. If err is nil, Told gets word.
+// end reports the outcome of a call to OnCall, and returns it. If err is nil, OnCall gets word.
 func (p *Permits) end(ctx context.Context, b *policy.Bound, call, word string, err error) *Outcome {
 	o := &Outcome{permits: true}
 	if err != nil {
 		o.fail(ctx, err)
 		word = permitWords[o.Kind]
 	}
-	if p.Told != nil {
-		p.Told(b.Rule.Name, call, word)
+	if p.OnCall != nil {
+		p.OnCall(b.Rule.Name, call, word)
 	}
 	return o
 }
 
-// permitWords are the outcomes that Told gets for calls that failed.
+// permitWords are the outcomes that OnCall gets for calls that failed.
 var permitWords = [...]string{
 	Faulty: "refused", Refused: "refused", Conflict: "refused", NoReservation: "refused", Unsupported: "refused",
 	Unavailable: "unavailable", Gone: "gone", NotHeld: "not_held", Revoked: "revoked", OtherCost: "refused", NoPermits: "refused",
@@ -324,7 +324,7 @@ func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcom
 	return a, p.end(ctx, &b, "acquire", a.word(), err)
 }
 
-// word returns the outcome as [Permits.Told] gets it.
+// word returns the outcome as [Permits.OnCall] gets it.
 func (a *Acquired) word() string {
 	switch {
 	case a.Shadow:

@@ -65,7 +65,7 @@ func (t *terms) asked(r *http.Request) question {
 
 // see looks at the name of one of the client's headers.
 func (q *question) see(t *terms, header string) {
-	q.lookalike = cmp.Or(q.lookalike, t.single.AlikeName(header))
+	q.lookalike = cmp.Or(q.lookalike, t.single.ConfusableName(header))
 	q.override = cmp.Or(q.override, identity.OverriddenBy(header))
 }
 
