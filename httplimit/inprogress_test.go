@@ -177,29 +177,18 @@ func TestInProgressAdmit(t *testing.T) {
 	}
 }
 
-func TestOnBusy(t *testing.T) {
+// TestSharedBound: a bound over all processes needs a store with permits.
+func TestSharedBound(t *testing.T) {
 	t.Parallel()
-	set, err := policy.New([]policy.Rule{{Name: "all", InProgress: &policy.InProgress{Limit: 1}, Cost: 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit, err := httplimit.New(memory.New(), httplimit.Policy(set), httplimit.OnBusy(func(w http.ResponseWriter, _ *http.Request, refusal *inprogress.Refusal) {
-		http.Error(w, refusal.Detail(), http.StatusTeapot)
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := statusOf(t, limit(http.NotFoundHandler())); code != http.StatusTeapot {
-		t.Errorf("status %d", code)
-	}
 	rule := policy.Rule{Name: "all", InProgress: &policy.InProgress{Limit: 1, Shared: true}}
-	if set, err = policy.New([]policy.Rule{rule}); err != nil {
+	set, err := policy.New([]policy.Rule{rule})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := httplimit.New(lost{}, httplimit.Policy(set)); err == nil {
 		t.Error("a bound over all processes is taken by a store that has no permits")
 	}
-	if _, err := httplimit.New(memory.New(), httplimit.Policy(set), httplimit.InProgress(nil), httplimit.OnBusy(nil)); err == nil {
-		t.Error("options without a value are taken")
+	if _, err := httplimit.New(memory.New(), httplimit.Policy(set), httplimit.InProgress(nil)); err == nil {
+		t.Error("a keeper that is nil is taken")
 	}
 }

@@ -58,7 +58,8 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission
 			w.Header()[m.unenforced] = []string{"store-unavailable"}
 		}
 	case admission.Busy:
-		m.busy(w, r, a.Refusal)
+		p := Problem(notice.InProgress(a.Refusal))
+		p.Write(w, r)
 		return false
 	case admission.Denied:
 		WriteHeaders(w.Header(), m.dialect, &a.Verdict)

@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/identity"
-	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
@@ -77,10 +76,6 @@ type Hooks struct {
 // decisions.
 type DeniedFunc func(w http.ResponseWriter, r *http.Request, v headgate.Verdict)
 
-// BusyFunc answers a request that got no permit instead of the problem document. Nothing has been
-// sent.
-type BusyFunc func(w http.ResponseWriter, r *http.Request, refusal *inprogress.Refusal)
-
 // Option changes what [New] makes.
 type Option func(*settings)
 
@@ -101,7 +96,6 @@ type settings struct {
 	unenforced    string
 	dialect       Dialect
 	denied        DeniedFunc
-	busy          BusyFunc
 }
 
 // Limit binds every request by the rules, with counters for the key. It may be given several times,
@@ -130,23 +124,14 @@ func PolicyFrom(source *policy.Source) Option {
 
 // InProgress sets the keeper of the permits for a policy's bounds on what is in progress.
 // Middlewares with the same keeper count together. Without this option a middleware has a keeper of
-// its own.
+// its own. A request that gets no permit is answered with a problem document (RFC 9457), with status
+// 429 if the bound is for this client, and with 503 if several clients share it.
 func InProgress(keeper *inprogress.Keeper) Option {
 	return func(s *settings) {
 		if keeper == nil {
 			s.Bad("InProgress", "InProgress: the keeper is nil; make one with inprogress.New")
 		}
 		s.Keeper = keeper
-	}
-}
-
-// OnBusy sets the function that answers requests which got no permit. The default is a problem
-// document (RFC 9457), with status 429 if the bound is for this client, and with 503 if several
-// clients share it.
-func OnBusy(answer BusyFunc) Option {
-	return func(s *settings) {
-		s.Needs("OnBusy", answer != nil)
-		s.busy = answer
 	}
 }
 
@@ -322,10 +307,6 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 		resolver: new(identity.Resolver),
 		denied: func(w http.ResponseWriter, r *http.Request, v headgate.Verdict) {
 			p := QuotaExceeded(&v)
-			p.Write(w, r)
-		},
-		busy: func(w http.ResponseWriter, r *http.Request, refusal *inprogress.Refusal) {
-			p := Problem(notice.InProgress(refusal))
 			p.Write(w, r)
 		},
 	}}

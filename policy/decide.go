@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -403,14 +404,9 @@ func (o *options) checkLists() {
 
 // checkListName returns what is wrong with the name of a list's entry, or "".
 func checkListName(name string) string {
-	const most = 128
-	if name == "" || len(name) > most {
-		return fmt.Sprintf("the name %s has %d bytes, must have 1 to %d", Quote(name), len(name), most)
-	}
-	for i, c := range name {
-		if c <= ' ' || c == 0x7f || c == '{' || c == '}' || c == '\uFFFD' {
-			return fmt.Sprintf("the name %s has %q at byte %d; spaces, control characters and braces are not allowed", Quote(name), c, i)
-		}
+	_, err := headgate.NewRule(name, headgate.PerSecond(1))
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		return fmt.Sprintf("name %s: %s", Quote(name), invalid.Problems[0].Text)
 	}
 	return ""
 }

@@ -417,23 +417,14 @@ type UnknownRuleError struct {
 
 // Error names the unknown rule, and the Known ones.
 func (e *UnknownRuleError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "headgate: there is no rule %s", Quote(e.Name))
-	if len(e.Known) == 0 {
-		b.WriteString("; the policy has no rules")
-		return b.String()
+	text := fmt.Sprintf("headgate: there is no rule %s; ", Quote(e.Name))
+	switch {
+	case len(e.Known) == 0:
+		return text + "the policy has no rules"
+	case e.More > 0:
+		return fmt.Sprintf("%sthere are %s and %d more", text, strings.Join(e.Known, ", "), e.More)
 	}
-	b.WriteString("; there are ")
-	for i, name := range e.Known {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(name)
-	}
-	if e.More > 0 {
-		fmt.Fprintf(&b, " and %d more", e.More)
-	}
-	return b.String()
+	return text + "there are " + strings.Join(e.Known, ", ")
 }
 
 // Is makes errors.Is(err, ErrUnknownRule) true.
