@@ -354,7 +354,7 @@ func (a *Layer) fromMemory(op headgate.Op, c *headgate.Check, place int, p *part
 	}
 	now := a.now()
 	p.entry, p.resets = e, e.resets
-	e.onError = c.OnError
+	e.onError, e.scope = c.OnError, c.Scope
 	if op != headgate.OpRefund {
 		p.outcome = e.decide(c.Units(), &a.options, now)
 	} else if now < e.goodUntil {

@@ -13,6 +13,7 @@ import (
 type entry struct {
 	rule    *headgate.Rule
 	onError headgate.OnError
+	scope   headgate.Scope
 	limits  []limitState
 
 	// unreported are the units admitted here since the last report. pending are the units that a

@@ -126,7 +126,7 @@ func (r *reporter) collect(s *keyShard, last bool) {
 			p.shard, p.entry, p.resets = s, e, e.resets
 			b := &r.batch[kind]
 			b.reports = append(b.reports, p)
-			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: cost, At: p.back.at, Hints: headgate.Hints{OnError: e.onError}})
+			b.checks = append(b.checks, headgate.Check{Rule: e.rule, Key: name.Key, Cost: cost, At: p.back.at, Hints: headgate.Hints{OnError: e.onError, Scope: e.scope}})
 		}
 		back, due := e.dueReturn(now, last)
 		if due {

@@ -64,8 +64,9 @@ type keyShard struct {
 // version names the counter of one version of a rule. Units that were taken under the limits of one
 // version cannot be used for another version.
 type version struct {
-	rule *headgate.Rule
-	key  string
+	rule  *headgate.Rule
+	key   string
+	scope headgate.Scope
 }
 
 // hotKey is a key with many requests. The lock of its shard guards all fields.
@@ -121,7 +122,7 @@ func (l *Layer) lock(c *headgate.Check) (s *keyShard, k *hotKey, hash uint64) {
 	hash = maphash.String(l.seed, c.Key) ^ c.Rule.ID()*0x9e3779b97f4a7c15
 	s = &l.shards[hash>>58]
 	s.mu.Lock()
-	return s, s.keys[version{c.Rule, c.Key}], hash
+	return s, s.keys[version{c.Rule, c.Key, c.Scope}], hash
 }
 
 // setAside takes the units of a check out of what is held for the key, if the check is leased. If
@@ -171,10 +172,10 @@ func (l *Layer) warmUp(s *keyShard, hash uint64, p *plan, c *headgate.Check, now
 		s.keys = make(map[version]*hotKey)
 	}
 	// The caller's string may be part of a larger one, which must not be kept alive.
-	name := version{c.Rule, strings.Clone(c.Key)}
+	name := version{c.Rule, strings.Clone(c.Key), c.Scope}
 	k := &hotKey{
 		name: name, shard: s, plan: p, cost: c.Units(), own: make([]ownUse, len(p.strict.Limits())),
-		check:   headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased}},
+		check:   headgate.Check{Rule: p.strict, Key: name.key, Hints: headgate.Hints{OnError: c.OnError, Consistency: headgate.Leased, Scope: c.Scope}},
 		sampled: now.mono, rate: float64(hotTakes*c.Units()) / p.hold.Seconds(),
 	}
 	s.keys[name] = k
