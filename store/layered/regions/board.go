@@ -29,6 +29,8 @@ type board struct {
 	Turn   int64            `json:"n,omitempty"`
 	Left   time.Duration    `json:"d,omitempty"`
 	Until  headgate.Instant `json:"u,omitempty"`
+	// Sure names the last write of this region that it has read again at the home.
+	Sure int64 `json:"e,omitempty"`
 	// Lent is set once anything was lent to this region.
 	Lent     bool                `json:"x,omitempty"`
 	Subjects map[string]*subject `json:"k,omitempty"`

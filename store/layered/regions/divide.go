@@ -9,8 +9,11 @@ import (
 )
 
 // fine is how many times longer the period of a bucket's share is, with as many times the units, so
-// that a part of its rate is a whole number of them.
-const fine = 1000
+// that a part of its rate is a whole number of them. Above fineCount there are enough units without.
+const (
+	fine      = 1000
+	fineCount = headgate.MaxCount / fine
+)
 
 // division says how many units of a limit are always a region's own.
 type division struct {
@@ -71,7 +74,11 @@ func part(l *headgate.Limit, units int64) (p headgate.Limit, ok bool) {
 	ok, units = units > 0, min(max(units, 1), l.Capacity())
 	p = headgate.Limit{Algorithm: l.Algorithm, Count: units, Period: l.Period, Align: l.Align, Location: l.Location}
 	if l.Algorithm == headgate.TokenBucket {
-		times := min(fine, int64(headgate.MaxPeriod/l.Period), headgate.MaxCount/l.Count)
+		// The counter's slot has the period: so the count must not decide more than this.
+		times := min(fine, int64(headgate.MaxPeriod/l.Period))
+		if l.Count > fineCount {
+			times = 1
+		}
 		p.Burst, p.Period = units, l.Period*time.Duration(times)
 		p.Count = l.Count * times * units / l.Capacity()
 		if p.Count == 0 {

@@ -40,6 +40,8 @@
 //     own clock until they must be free. Clocks may differ in speed by one part in 64.
 //   - A home that has lost its data lends nothing until all regions have come, and a lease and the
 //     longest time that a unit stays in use have passed, unless all say that nothing was lent to them.
+//   - A home that has forgotten more, because it was restored from a backup, is noticed by each region
+//     that has renewed since, and lends as one that has lost its data.
 //   - A home that fails over may forget what it acknowledged in the last twentieth of a lease: what it
 //     lends is used, and renewed, only when it has been read again in the next beat.
 //   - While a limit changes, the larger one holds, until all regions have the new one and a lease and

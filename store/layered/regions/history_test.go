@@ -18,6 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/layered/denycache"
+	"github.com/headgate/headgate/store/layered/lease"
 	"github.com/headgate/headgate/store/layered/regions"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -27,6 +29,7 @@ type far struct {
 	mu    sync.Mutex
 	kept  map[string][]byte
 	old   []map[string][]byte // what was kept in the last seconds, the newest last
+	saved map[string][]byte   // a backup
 	clock time.Duration       // what its clock is wrong by
 	calls atomic.Int64
 }
@@ -108,6 +111,8 @@ func (f *far) remember() {
 type process struct {
 	layer *regions.Layer
 	rule  *headgate.Rule
+	asked headgate.Store // the outermost layer
+	close func()
 	// stuck is until when what keeps the shares stands still in this process, and decisions go on.
 	stuck atomic.Int64
 }
@@ -212,6 +217,7 @@ type world struct {
 	reserve int              // reservations in 100 requests
 	settle  time.Duration    // the longest time after which they are settled
 	open    []held
+	leased  bool // units are taken in advance by each process, and denials remembered
 }
 
 func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease time.Duration, more ...headgate.Limit) *world {
@@ -229,7 +235,7 @@ func newWorld(t *testing.T, seed uint64, limit headgate.Limit, floor int, lease 
 	t.Cleanup(func() {
 		for _, r := range w.regions {
 			for _, p := range r.processes {
-				_ = p.layer.Close(context.Background())
+				p.close()
 			}
 		}
 	})
@@ -244,7 +250,7 @@ func (w *world) rule(l headgate.Limit) *headgate.Rule {
 func (w *world) start(r *region, i int) {
 	rule := w.rule(w.limit)
 	if old := r.processes[i]; old != nil {
-		_ = old.layer.Close(context.Background())
+		old.close()
 		rule = old.rule
 	}
 	p := &process{rule: rule}
@@ -253,7 +259,24 @@ func (w *world) start(r *region, i int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p.layer = l
+	p.layer, p.asked = l, l.Store()
+	p.close = func() { _ = l.Close(context.Background()) }
+	if w.leased {
+		leases, err := lease.New(p.asked, lease.Options{Nodes: func() int64 { return 2 }})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		denials, err := denycache.New(leases.Store(), denycache.Options{All: true})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		p.asked = denials.Store()
+		p.close = func() {
+			_ = denials.Close(context.Background())
+			_ = leases.Close(context.Background())
+			_ = l.Close(context.Background())
+		}
+	}
 	r.processes[i] = p
 }
 
@@ -270,11 +293,14 @@ func (w *world) run(d time.Duration) {
 			for r.due += r.offered * step.Seconds(); r.due >= 1; r.due-- {
 				p := r.processes[w.rng.IntN(2)]
 				c := headgate.Check{Rule: p.rule, Key: "k", Cost: w.cost, Hints: headgate.Hints{Scope: headgate.Global}}
+				if w.leased {
+					c.Consistency = headgate.Leased
+				}
 				if w.rng.IntN(100) < w.reserve {
 					w.take(r, p, c)
 					continue
 				}
-				out, err := p.layer.Store().Take(context.Background(), headgate.OpTake, []headgate.Check{c}, nil)
+				out, err := p.asked.Take(context.Background(), headgate.OpTake, []headgate.Check{c}, nil)
 				if err != nil && !errors.Is(err, headgate.ErrUnavailable) {
 					w.t.Fatal(err)
 				}
@@ -294,13 +320,13 @@ func (w *world) take(r *region, p *process, c headgate.Check) {
 	if len(w.open) > 0 && !w.open[0].settleAt.After(time.Now()) {
 		o := w.open[0]
 		w.open = w.open[1:]
-		ledger, _ := o.process.layer.Store().(headgate.Ledger)
+		ledger, _ := o.process.asked.(headgate.Ledger)
 		units := w.rng.Int64N(w.cost + 1)
 		if _, err := ledger.Settle(context.Background(), o.made, []int64{units}, nil); err == nil {
 			w.all[o.passage].units = units
 		}
 	}
-	ledger, _ := p.layer.Store().(headgate.Ledger)
+	ledger, _ := p.asked.(headgate.Ledger)
 	made, out, err := ledger.Reserve(context.Background(), headgate.Terms{}, []headgate.Check{c}, nil)
 	r.asked++
 	if err == nil && headgate.NewVerdict(out).Allowed {
@@ -392,13 +418,22 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 		more = append(more, headgate.Per(4*limit.Count, 5*limit.Period).WithBurst(limit.Capacity()))
 	}
 	w := newWorld(t, seed, limit, []int{0, 2, 10, 33}[seed/8%4], 4*time.Second, more...)
-	w.cost = 1 + int64(seed/3%2)*(limit.Capacity()/40)
+	if w.leased = seed%5 < 2; w.leased {
+		for _, r := range w.regions {
+			for i := range r.processes {
+				w.start(r, i)
+			}
+		}
+	}
+	// A unit, some, or more than a region's own.
+	w.cost = []int64{1, 1 + limit.Capacity()/40, 1, 1 + limit.Capacity()/3}[seed/3%4]
 	w.reserve = 30 * int(seed/5%2)
 	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
+	aligned := limit.Algorithm == headgate.FixedWindow || limit.Algorithm == headgate.SlidingCounter // Whose windows are the clock's.
 	for range 60 {
 		r := w.regions[w.rng.IntN(3)]
 		r.store.full.Store(w.rng.IntN(8) == 0)
-		switch w.rng.IntN(15) {
+		switch w.rng.IntN(16) {
 		case 9, 10: // Its leader stands still for so long that another process leads.
 			stuck := time.Now().Add(time.Duration(w.rng.IntN(12000)) * time.Millisecond).UnixMicro()
 			r.processes[w.rng.IntN(2)].stuck.Store(stuck)
@@ -414,6 +449,22 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 			for i := range r.processes {
 				w.start(r, i)
 			}
+		case 13: // The region comes back, maybe after its lease, with another clock.
+			for _, p := range r.processes {
+				p.close()
+			}
+			r.offered = 0
+			if !aligned {
+				r.clock.Add(-int64(time.Duration(w.rng.IntN(20000)) * time.Millisecond))
+			}
+			w.run(time.Duration(w.rng.IntN(10000)) * time.Millisecond)
+			for i := range r.processes {
+				w.start(r, i)
+			}
+		case 14:
+			w.home.save()
+		case 15:
+			w.home.restore()
 		case 0, 1:
 			r.link.mu.Lock()
 			r.link.cut = !r.link.cut
@@ -435,7 +486,7 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 			w.home.clock += time.Duration(w.rng.IntN(7200)-3600) * time.Second
 			w.home.mu.Unlock()
 		case 7:
-			if limit.Algorithm != headgate.FixedWindow && limit.Algorithm != headgate.SlidingCounter { // Whose windows are the clock's.
+			if !aligned {
 				r.clock.Add(-int64(time.Duration(w.rng.IntN(5000)) * time.Millisecond))
 			}
 		case 8:
@@ -462,6 +513,21 @@ func (f *far) lose() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.kept)
+}
+
+// save keeps a backup, and restore sets the home back to it.
+func (f *far) save() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.saved = maps.Clone(f.kept)
+}
+
+func (f *far) restore() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.saved != nil {
+		f.kept = maps.Clone(f.saved)
+	}
 }
 
 // fail has the home forget what it was told in the last moments.
@@ -517,6 +583,58 @@ func homeLosesAll(t *testing.T) {
 	if over := w.over(&limit); over > 0 {
 		t.Errorf("some second has %.0f units too many", over)
 	}
+}
+
+// TestHomeRestored: a home that is set back to a backup forgets what it has lent since, to a region that
+// is cut off now. Another one notices, and nothing is lent before that lease is over.
+func TestHomeRestored(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.Sliding(100, time.Second)
+		w := newWorld(t, 1, limit, 2, 10*time.Second)
+		for _, r := range w.regions {
+			r.offered = 1
+		}
+		w.run(20 * time.Second)
+		w.home.save()
+		w.regions[0].offered = 200
+		w.run(20 * time.Second)
+		w.regions[0].cut(true)
+		w.home.restore()
+		w.regions[1].offered = 200
+		w.run(15 * time.Second)
+		w.regions[0].cut(false)
+		w.run(35 * time.Second)
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some second has %.0f units too many", over)
+		}
+		if got := w.used(10 * time.Second); got < 0.9 {
+			t.Errorf("%.2f of the limit is used when the home knows all again, want 0.9", got)
+		}
+	})
+}
+
+// TestLeasedShares: processes that take units of their region's share in advance use the limit.
+func TestLeasedShares(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		limit := headgate.PerSecond(500)
+		w := newWorld(t, 1, limit, 2, 10*time.Second)
+		w.leased = true
+		for i, r := range w.regions {
+			r.offered = []float64{900, 90, 10}[i]
+			for j := range r.processes {
+				w.start(r, j)
+			}
+		}
+		w.run(20 * time.Second)
+		got := w.used(30 * time.Second)
+		t.Logf("%.3f of the limit is used", got)
+		if got < 0.9 {
+			t.Errorf("%.3f of the limit is used, want 0.9", got)
+		}
+		if over := w.over(&limit); over > 0 {
+			t.Errorf("some time has %.3f units too many, of %d", over, len(w.all))
+		}
+	})
 }
 
 // TestHomeFailsOver: what a home lends, and forgets at once, is not used.

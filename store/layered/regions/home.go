@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -24,8 +25,7 @@ type home struct {
 	Age    time.Duration   `json:"a"`
 	// Came names when regions came from other settings last.
 	Came map[string]string `json:"c,omitempty"`
-	// Beats name what a region has written last: what it holds is as old. They are never met again, also
-	// if the home forgets its last writes.
+	// Beats name what a region has written last: what it holds is as old. See [nextBeat].
 	Beats map[string]int64 `json:"n"`
 	// Ages say how long ago that was, at least.
 	Ages map[string]time.Duration `json:"o"`
@@ -98,6 +98,30 @@ func (h *home) shift(region string, age time.Duration) {
 	for _, p := range h.Pools {
 		p.Pass(region, age.Microseconds())
 	}
+}
+
+// nextBeat names a write after another one. The names count, and are never met again, also if the
+// home forgets its last writes.
+func nextBeat(last int64) int64 { return (count(last)+1)<<31 | mathrand.Int64N(1<<31) }
+
+func count(beat int64) int64 { return beat >> 31 }
+
+// wentBack reports whether the home has forgotten more than its last writes, as one does that was
+// restored from a backup: it lacks a write that this region has read there since, or several that
+// this process has seen of another one.
+func (h *home) wentBack(here string, sure int64, s *seen) bool {
+	if _, came := h.Joined[here]; came && count(h.Beats[here]) < count(sure) {
+		return true
+	}
+	if s == nil || s.born != h.Born {
+		return false
+	}
+	for region, beat := range s.beats {
+		if region != here && count(h.Beats[region])+2 < count(beat) {
+			return true
+		}
+	}
+	return false
 }
 
 // lends reports whether units may be lent that stay in use for that long: what was lent by a home

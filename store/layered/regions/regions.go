@@ -295,12 +295,13 @@ func (l *Layer) here(op headgate.Op, c *headgate.Check) (*key, time.Duration) {
 	if k == nil {
 		loc = s.floors.Load().rules.Of(c.Rule)
 	} else {
-		if op == headgate.OpTake || op == headgate.OpCharge {
+		demand := op == headgate.OpTake || op == headgate.OpCharge
+		if demand {
 			k.asked.Add(c.Units())
 		}
 		loc = k.local.Load()
 		if now := l.now(); loc == nil || loc.of != c.Rule || loc.until != 0 && now >= loc.until {
-			loc = s.derive(k, c.Rule, now)
+			loc = s.derive(k, c.Rule, now, demand)
 		}
 	}
 	c.Rule = loc.rule

@@ -76,9 +76,12 @@ func (s *shard) lending() int64 {
 	return int64(len(s.lent))
 }
 
-// derive makes what is enforced of a rule for a key.
-func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
-	k.rule.Store(of)
+// derive makes what is enforced of a rule for a key, and keeps it if the rule is what units are asked
+// for by: those that come back may have a part of its limits.
+func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration, demand bool) *local {
+	if demand {
+		k.rule.Store(of)
+	}
 	s.mu.Lock() // also while it is stored, so that it is not older than what publish and divide clear
 	defer s.mu.Unlock()
 	lent, until := s.lent[k.id], s.until
@@ -92,7 +95,9 @@ func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration) *local {
 		s.layer.counts.floors.Add(1)
 		return loc // It is asked for again, until more is known.
 	}
-	k.local.Store(loc)
+	if demand {
+		k.local.Store(loc)
+	}
 	return loc
 }
 
@@ -570,7 +575,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			first, _ = readHome(&d)
 			first.pass(s.seen, began-s.seenAt)
 			if s.seen != nil && s.seen.born == h.Born && s.wrote == h.Beats[o.Region] {
-				s.sure = s.renewed
+				s.sure, b.Sure = s.renewed, max(b.Sure, s.wrote)
 			}
 		}
 		if _, here := h.Joined[o.Region]; !here {
@@ -581,6 +586,8 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			// The others may have left this document, too, and be lent units by that of other settings.
 			h.Born, h.Joined, h.Age = rand.Text(), map[string]bool{o.Region: false}, 0
 			h.Came[o.Region] = b.Came
+		case h.wentBack(o.Region, b.Sure, s.seen):
+			h.Born, h.Joined, h.Age = rand.Text(), map[string]bool{o.Region: !b.Lent}, 0
 		case h.all(o):
 			b.Came = ""
 			for i := range b.Before {
@@ -591,7 +598,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 		}
 		before := h.of(o.Region)
 		beat := h.Beats[o.Region]
-		h.Beats[o.Region] = mathrand.Int64N(1<<53-1) + 1
+		h.Beats[o.Region] = nextBeat(max(beat, b.Sure))
 		for _, w := range wants {
 			limits := w.lead.rule.Limits()
 			w.gone, w.shares = true, nil
@@ -618,7 +625,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			}
 		}
 		h.sweep()
-		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && came == b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
+		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && first.Born == h.Born && came == b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
 			return nil // Nothing new: writes of regions that are near would be in the way of others.
 		}
 		h.settled(o.Region)
