@@ -390,7 +390,7 @@ func (o *options) checkLists() {
 		bad := func(field, format string, args ...any) { o.bad(field, e.Pos, format, args...) }
 		switch p := checkListName(e.Name); {
 		case p != "":
-			bad(field+".name", "%s", p)
+			bad(field+".name", "entry %s: %s", Quote(e.Name), p)
 		case seen[e.Name]:
 			bad(field+".name", "the name %q is taken by another entry of the allow or deny list; give each its own", e.Name)
 		}
@@ -402,11 +402,12 @@ func (o *options) checkLists() {
 	})
 }
 
-// checkListName returns what is wrong with the name of a list's entry, or "".
+// checkListName returns what is wrong with the name of a list's entry, or of a rule without limits,
+// or "".
 func checkListName(name string) string {
 	_, err := headgate.NewRule(name, headgate.PerSecond(1))
 	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
-		return fmt.Sprintf("name %s: %s", Quote(name), invalid.Problems[0].Text)
+		return invalid.Problems[0].Text
 	}
 	return ""
 }

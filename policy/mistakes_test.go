@@ -48,11 +48,11 @@ func TestMistakes(t *testing.T) {
 			Other: []Entry{{"api_key", "k1"}},
 		}))
 	want := `headgate: policy: the reason for ignoring HG004 is missing; say why it does not matter here
-name "": the name has 0 bytes, must have 1 to 128
+entry "": the name has 0 bytes, must have 1 to 128
 entry "a b": the name has ' ' at byte 1; it may have letters, digits and _ - . : only
 the entry "x" has no conditions and would answer every request; say which
 p.yml:3:5: the name "x" is taken by another entry of the allow or deny list; give each its own
-name "` + strings.Repeat("x", 64) + `"...: the name has 8193 bytes, must have 1 to 128
+entry "` + strings.Repeat("x", 64) + `"...: the name has 8193 bytes, must have 1 to 128
 entry "api_key" is what the table is looked up by, and cannot be set in it
 the subject (a secret) is in the table twice, first at s.yml:1:1; keep one
 entry "tier" is set twice; keep one

@@ -144,7 +144,7 @@ func (c *checker) health(field, what string, h *Health) {
 	c.within(field+".timeout", what+": the time for a look", &h.Timeout, DefaultHealthTimeout)
 	h.UpAfter, h.DownAfter = cmp.Or(h.UpAfter, 2), cmp.Or(h.DownAfter, 3)
 	if h.UpAfter < 1 || h.DownAfter < 1 {
-		c.bad(field, "%s: a target is up after %d looks and down after %d, both must be at least 1", what, h.UpAfter, h.DownAfter)
+		c.bad(field, "%s: a target is up after %d checks and down after %d, both must be at least 1", what, h.UpAfter, h.DownAfter)
 	}
 	if u, err := url.Parse(h.Path); err != nil || !strings.HasPrefix(h.Path, "/") || u.Host != "" {
 		c.bad(field+".path", "%s: what is looked at is %q, must be a path such as /healthz", what, h.Path)

@@ -260,16 +260,16 @@ type Binding[R any] struct {
 // compiler works out what options mean.
 type compiler[R any] struct {
 	*Options[R]
-	taken   map[string]bool // names of rules
-	bound   map[string]bool // names of the bindings' rules
-	needed  map[string]bool // entries that the bindings need
-	told    map[string]bool // mistakes that concern all bindings, and are told once
-	sources []*Fact[R]
-	facts   []Fact[R] // all that can be found, the first of each name
+	taken    map[string]bool // names of rules
+	bound    map[string]bool // names of the bindings' rules
+	needed   map[string]bool // entries that the bindings need
+	reported map[string]bool // mistakes that concern all bindings, and are reported once
+	sources  []*Fact[R]
+	facts    []Fact[R] // all that can be found, the first of each name
 }
 
 func newCompiler[R any](o *Options[R]) *compiler[R] {
-	c := &compiler[R]{Options: o, taken: make(map[string]bool), bound: make(map[string]bool), needed: make(map[string]bool), told: make(map[string]bool), sources: slices.Clone(o.Facts)}
+	c := &compiler[R]{Options: o, taken: make(map[string]bool), bound: make(map[string]bool), needed: make(map[string]bool), reported: make(map[string]bool), sources: slices.Clone(o.Facts)}
 	if o.Source != nil {
 		for _, r := range o.Source.Set().Rules() {
 			c.taken[r.Name] = true
@@ -328,8 +328,8 @@ func (c *compiler[R]) compile(option string, bindings []Binding[R]) *policy.Set 
 		for _, mistake := range mistaken.Mistakes {
 			if mistake.Rule != "" {
 				c.Bad(option, "rule %q: %s", mistake.Rule, mistake.Text)
-			} else if !c.told[mistake.Text] { // Of the hash keys, which all bindings have.
-				c.told[mistake.Text] = true
+			} else if !c.reported[mistake.Text] { // Of the hash keys, which all bindings have.
+				c.reported[mistake.Text] = true
 				c.Bad("HashKey", "%s", mistake.Text)
 			}
 		}

@@ -33,7 +33,7 @@ func (s *Settings) regionMistakes() (mistakes []string) {
 	case "":
 		bad("--region-home: it is missing; give the store in which the regions share limits")
 	case memoryStore:
-		bad("--region-home: the memory of one server is no home; give a store across a network")
+		bad("--region-home: the memory store belongs to one server; give a store that all regions reach")
 	default:
 		for _, p := range checkStore(s.RegionHome) {
 			bad("--region-home: %s", p)

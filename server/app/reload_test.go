@@ -350,7 +350,7 @@ func TestManyWarnings(t *testing.T) {
 	}
 	write(t, file, equal(maxWarnings, "20 per 60s"))
 	r := start(t, Settings{PolicyFile: file, AdminToken: adminToken})
-	const one, more = "the policy may not do what is meant", "the policy has more warnings than these"
+	const one, more = "the policy has a warning", "the policy has more warnings than these"
 	if log := r.log.String(); strings.Count(log, one) != maxWarnings || strings.Contains(log, more) {
 		t.Errorf("%d warnings, want %d, and no more than these:\n%s", strings.Count(log, one), maxWarnings, log)
 	}

@@ -172,7 +172,7 @@ func (s *source) warn() {
 		defer s.logger.Warn("the policy has more warnings than these", slog.Int("more", more), slog.String("all", all))
 	}
 	for _, w := range warnings {
-		s.logger.Warn("the policy may not do what is meant", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
+		s.logger.Warn("the policy has a warning", slog.String("code", w.Code), slog.String("rule", w.Rule), slog.String("place", w.Pos.String()), slog.String("why", w.Text))
 	}
 }
 

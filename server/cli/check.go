@@ -15,7 +15,7 @@ const defaultServer = "http://127.0.0.1:8080"
 
 // Help is the detailed help.
 func (check) Help() string {
-	return "Exit codes: 0 allowed; 1 denied; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+	return "Exit codes: 0 allowed; 1 denied; 2 a mistake, such as an unknown rule; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate check auth.createToken user42\n" +
 		"  headgate check auth.createToken user42 --cost 3 --peek --json\n" +

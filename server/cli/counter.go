@@ -119,7 +119,7 @@ type reset struct {
 // Help is the detailed help.
 func (reset) Help() string {
 	return "Also lifts a penalty, and removes a damaged counter from the store.\n\n" +
-		"Exit codes: 0 cleared; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+		"Exit codes: 0 cleared; 2 a mistake, such as an unknown rule; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate reset auth.createToken user42\n" +
 		"  headgate reset auth.createToken user42 --store redis://127.0.0.1:6379/0 --config headgate.yaml"
@@ -152,7 +152,7 @@ type refund struct {
 // Help is the detailed help.
 func (refund) Help() string {
 	return "Never gives back more than was used.\n\n" +
-		"Exit codes: 0 given back; 2 a mistake, such as a rule that is not there; 3 the server or store does not answer.\n\n" +
+		"Exit codes: 0 given back; 2 a mistake, such as an unknown rule; 3 the server or store does not answer.\n\n" +
 		"Examples:\n" +
 		"  headgate refund auth.createToken user42\n" +
 		"  headgate refund auth.createToken user42 --cost 3"

@@ -98,7 +98,7 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 	refused := refusedSettings()
 	for _, name := range slices.Sorted(maps.Keys(refused)) {
 		if on(name) {
-			return nil, nil, fmt.Errorf("%s is not there; %s", name, refused[name])
+			return nil, nil, fmt.Errorf("%s is not supported; %s", name, refused[name])
 		}
 	}
 	if env["GRPC_UDS"] != "" {
@@ -149,7 +149,7 @@ func likeRatelimit(env map[string]string) (args, notes []string, err error) {
 			args = append(args, "--xds-start-empty")
 		}
 		if env["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"] != "" {
-			return nil, nil, errors.New("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is not there; secure the connection by TLS")
+			return nil, nil, errors.New("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS is not supported; secure the connection by TLS")
 		}
 		if on("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
 			args = append(args, "--xds-tls")
@@ -215,7 +215,7 @@ func likeStore(env map[string]string, get func(name, otherwise string) string, o
 	case "redis":
 	case "memcache":
 		if env["MEMCACHE_HOST_PORT"] == "" {
-			return "", errors.New("MEMCACHE_HOST_PORT is missing; MEMCACHE_SRV is not there")
+			return "", errors.New("MEMCACHE_HOST_PORT is missing; MEMCACHE_SRV is not supported")
 		}
 		return "memcached://" + env["MEMCACHE_HOST_PORT"], nil
 	default:

@@ -109,7 +109,7 @@ func (c *Client) Run(ctx context.Context) {
 		if received {
 			pause = c.options.pause
 		}
-		c.options.Logger.WarnContext(ctx, "the management server is not there; what was in force stays",
+		c.options.Logger.WarnContext(ctx, "the management server cannot be reached; the configuration in force stays",
 			slog.String("server", c.options.Address), slog.String("error", errtext.Text(err)), slog.Duration("again_in", pause))
 		// Not all clients are to come back at once.
 		if !sleep.For(ctx, sleep.Jittered(pause)) {

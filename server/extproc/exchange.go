@@ -202,7 +202,7 @@ func (x *exchange) decide() (refusal *pb.ProcessingResponse, err error) {
 	if x.charge.Verdict.Delay > 0 {
 		err := x.charge.Hold(x.ctx)
 		if x.charge.Lost != nil {
-			x.s.options.Logger.LogAttrs(x.ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", x.charge.Lost))
+			x.s.options.Logger.LogAttrs(x.ctx, slog.LevelError, "the units of a request could not be given back", slog.Any("error", x.charge.Lost))
 		}
 		if err != nil {
 			return nil, status.FromContextError(err).Err()

@@ -252,7 +252,7 @@ func (h *Handler) hold(ctx context.Context, t *terms, ask *decide.Request, v *he
 	err := c.Hold(ctx)
 	*v = c.Verdict
 	if c.Lost != nil {
-		h.options.Logger.LogAttrs(ctx, slog.LevelError, "what a request took could not be given back", slog.Any("error", c.Lost))
+		h.options.Logger.LogAttrs(ctx, slog.LevelError, "the units of a request could not be given back", slog.Any("error", c.Lost))
 	}
 	return err
 }

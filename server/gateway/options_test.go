@@ -49,7 +49,7 @@ func TestMistakes(t *testing.T) {
 		{"no algorithm", Options{Settings: Settings{Upstreams: one, Identity: Identity{JWT: &JWT{Keys: "k", Algorithms: []string{}}}}}, []string{"no algorithm"}},
 		{"concurrency", Options{Settings: Settings{Upstreams: one, Concurrency: []Concurrency{
 			{Name: "a", Limit: 0}, {Name: "a", Limit: 1}, {Name: "b c", Limit: 1}, {Name: "d", Limit: MaxConcurrency + 1}, {Name: "e", Limit: 1, Per: make([]policy.Part, policy.MaxParts+1)},
-		}}}, []string{`"a": the limit is 0`, `"a" is there twice`, `"b c": the name "b c" has`, `"d": the limit is 1000001`, `concurrency "e": `}},
+		}}}, []string{`"a": the limit is 0`, `"a" is there twice`, `"b c": the name has`, `"d": the limit is 1000001`, `concurrency "e": `}},
 		{"bounds", Options{Settings: Settings{Upstreams: one, MaxBody: -1, MaxHeader: 10, Clients: Clients{Header: -1, Body: time.Nanosecond}, Connections: Connections{Total: -1}, Upgrades: []string{"H2C", "a b"}}}, []string{
 			"bodies is -1 bytes", "headers is 10 bytes, must be 1024 to 1048576", "the time for headers is -1ns", "the time for a body is 1ns", "there may be -1", `upgraded to "H2C"`, `upgraded to "a b"`,
 		}},

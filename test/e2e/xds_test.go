@@ -173,7 +173,7 @@ func TestXDS(t *testing.T) {
 
 	// Without the server all stays as it is, and another one in its place is found.
 	m.grpc.Stop()
-	until(t, "the server is missed", func() bool { return strings.Contains(s.logged(), "the management server is not there") })
+	until(t, "the server is missed", func() bool { return strings.Contains(s.logged(), "the management server cannot be reached") })
 	if got := ask("edge", "user=a"); got != "OVER_LIMIT | OVER_LIMIT 0" {
 		t.Errorf("without the server: %s", got)
 	}
