@@ -224,7 +224,7 @@ func (q *request) set(prefix string, mode byte, checks []headgate.Check, near he
 	q.text = b
 }
 
-// workOf estimates the work for a request. The unit is the work for a single limit, of 26,000
+// workOf estimates the work for a request. The unit is the work for a single limit, of 24,000
 // instructions in a shared call. What checks.lua decides takes several times as many.
 func workOf(mode byte, checks []headgate.Check) int {
 	limits, sliding, simple := 0, 0, true
@@ -244,7 +244,7 @@ func workOf(mode byte, checks []headgate.Check) int {
 	case simple && sliding == 0:
 		return len(checks) + (limits-len(checks)+1)/2
 	case sliding == limits && len(checks) == 1 && mode == modeTake:
-		return 2 + limits/2
+		return (limits + 1) / 2
 	}
 	return 2 + 2*len(checks) + limits
 }
@@ -256,26 +256,24 @@ func (s *Store) arguments(requests ...*request) (keys, args []string) {
 		size += len(q.names) + len(q.text)
 		names += len(q.ends)
 	}
-	b := make([]byte, 0, size+20)
+	var b strings.Builder
+	b.Grow(size)
 	for _, q := range requests {
-		b = append(b, q.names...)
+		b.Write(q.names)
 	}
-	asked := len(b)
+	asked := b.Len()
 	var before []byte
 	for _, q := range requests {
 		if bytes.Equal(q.text, before) {
-			b = append(b, 0)
+			b.WriteByte(0)
 		} else {
-			b = append(b, q.text...)
+			b.Write(q.text)
 		}
 		before = q.text
 	}
-	clock := len(b)
-	if s.clock != nil {
-		b = appendInt(b, s.clock())
-	}
-	all := string(b)
-	keys, args = make([]string, 0, names+1), []string{all[asked:clock], all[clock:]} // there may be a note, too
+	all, clock := b.String(), s.testTime()
+	room := make([]string, names+1+2) // there may be a note, too
+	keys, args = room[:0:names+1], append(room[names+1:names+1], all[asked:], clock)
 	at := 0
 	for _, q := range requests {
 		from := at
@@ -292,6 +290,7 @@ const (
 	statusDenied   = 0
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
+	statusStored   = 3 // more by this: the counter's state is as it is stored, behind storedHead bytes
 	statusConflict = 5 // the id is another request's, or the reservation was settled at other units
 	statusDenies   = 6 // a denied request is repeated, and its limits have changed
 	statusAdmits   = 7 // an admitted request is repeated, and its limits have changed
@@ -343,9 +342,15 @@ func (a *answers) next() (reply, error) {
 		return reply{status: statusRefused, now: a.now}, nil
 	}
 	r := reply{status: int(a.text[0]), now: a.now, text: a.text[1:size]}
+	if stored := r.status - statusStored; (stored == statusDenied || stored == statusAdmitted) && len(r.text) >= storedHead {
+		r.status, r.text = stored, r.text[storedHead:]
+	}
 	a.text = a.text[size:]
 	return r, nil
 }
+
+// storedHead is the length of what is before the state of a counter that has one.
+const storedHead = 1 + 8
 
 // tooShort returns the error for an answer that is too short.
 func tooShort(has, least int) error {
