@@ -95,7 +95,8 @@ func (s *Store) greet(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if s.cluster != nil {
-		return s.pingAll(ctx)
+		// Connect to all nodes, so that no request has to.
+		return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
 	}
 	return s.ping(ctx)
 }
@@ -164,7 +165,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 func (s *Store) ping(ctx context.Context) error {
 	if s.cluster != nil {
-		return s.pingAny(ctx)
+		return s.pingNodes(ctx, 4, 1)
 	}
 	return refusal.Answered(s.do(ctx, "ping", s.client.B().Ping().Build()))
 }
@@ -218,19 +219,6 @@ func (s *Store) do(ctx context.Context, doing string, command rueidis.Completed)
 		return unavailable(doing, err)
 	}
 	return nil
-}
-
-// pinged is how many nodes pingAny asks.
-const pinged = 4
-
-// pingAny asks some nodes, and returns nil if one of them answers.
-func (s *Store) pingAny(ctx context.Context) error {
-	return s.pingNodes(ctx, pinged, 1)
-}
-
-// pingAll connects to all nodes, so that no request has to, and returns nil if one of them answers.
-func (s *Store) pingAll(ctx context.Context) error {
-	return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
 }
 
 // pingNodes asks up to ask nodes, waits for up to wait answers, and returns nil if a node answers.

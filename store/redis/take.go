@@ -125,11 +125,8 @@ func (s *Store) askOne(ctx context.Context, op headgate.Op, q *request) (reply, 
 // answer: only calls on the same connection reach the server in their order.
 func (s *Store) take(ctx context.Context, op headgate.Op, keys, args []string, alone bool) (reply, error) {
 	to := s.guard(keys[0])
-	began, waited, err := to.Enter(ctx, time.Now())
-	switch {
-	case err != nil && waited:
-		return reply{}, &overtaken{op, err}
-	case err != nil:
+	began, err := to.Enter(ctx, time.Now())
+	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}
 	text, err := s.run(ctx, to, began, s.scripts.take, keys, args, alone)
@@ -179,26 +176,6 @@ func (s *Store) run(ctx context.Context, to *guard.Server, began time.Time, scri
 	to.Heard(began, err)
 	return text, err
 }
-
-// overtaken is the error of a decision that was not sent because more decisions came than were
-// answered in time. There can be many such errors, so the text is formatted only when it is asked
-// for.
-type overtaken struct {
-	op    headgate.Op
-	ended error // the error of the context, or guard.ErrClosed
-}
-
-// Error returns the text, which it formats at each call.
-func (e *overtaken) Error() string {
-	why := e.ended
-	if !errors.Is(why, guard.ErrClosed) {
-		why = fmt.Errorf("more ask than are answered in time; it was not sent: %w", why)
-	}
-	return unavailable(e.op.String(), why).Error()
-}
-
-// Unwrap returns [headgate.ErrUnavailable] and the error that ended the wait.
-func (e *overtaken) Unwrap() []error { return []error{headgate.ErrUnavailable, e.ended} }
 
 // unavailable wraps err with what was being done and with ErrUnavailable, and also with ErrDamaged
 // if a script could not read a value.

@@ -191,16 +191,18 @@ func (s *Server) fail(began time.Time, err error) {
 
 // Enter admits a decision as Begin does, and then waits for its turn. came is when the decision
 // arrived, and began is when its call may be sent. If the error is not nil, the call must not be
-// sent, and waited says that it was admitted but its turn did not come. Otherwise Leave must be
-// called.
-func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, waited bool, err error) {
+// sent. Otherwise Leave must be called.
+func (s *Server) Enter(ctx context.Context, came time.Time) (began time.Time, err error) {
 	if err := s.Begin(); err != nil {
-		return came, false, err
+		return came, err
 	}
 	if began, err = s.lane.enter(ctx, came); err != nil {
 		s.calls.Add(-1)
+		if !errors.Is(err, ErrClosed) {
+			err = fmt.Errorf("more ask than are answered in time; it was not sent: %w", err)
+		}
 	}
-	return began, true, err
+	return began, err
 }
 
 // Leave records the end of a decision's call that began at the given time.

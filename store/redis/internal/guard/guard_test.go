@@ -10,6 +10,24 @@ import (
 	"github.com/headgate/headgate/internal/bubbletest"
 )
 
+// TestOvertaken: the error of a decision whose turn does not come says what happened.
+func TestOvertaken(t *testing.T) {
+	s := newServer("", &Options{Timeout: time.Second, Most: 1 << 10})
+	s.lane.crowded.Store(true)
+	s.lane.lowered = time.Now()
+	s.lane.calls.Store(leastCalls)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Enter(ctx, time.Now())
+	if want := "more ask than are answered in time; it was not sent: context canceled"; !errors.Is(err, context.Canceled) || err.Error() != want || s.Calls() != 0 {
+		t.Errorf("got %v, and %d calls are counted", err, s.Calls())
+	}
+	s.lane.end()
+	if _, err := s.Enter(t.Context(), time.Now()); !errors.Is(err, ErrClosed) || s.Calls() != 0 {
+		t.Errorf("after the end: got %v, and %d calls are counted", err, s.Calls())
+	}
+}
+
 // TestUnsure: a call is made as it comes only while others are answered.
 func TestUnsure(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
