@@ -98,7 +98,7 @@ func (p *redisPlan) combinedText(version string, buckets, others measure.Rows) *
 				t.AtLeast(0.95, combined.Over(base, callers, measure.Sample.PerSecond), "%d callers: throughput ÷ %s", callers, name)
 			}
 		}
-		t.AtLeast(1.4, combined.Over(base, 64, measure.Sample.PerSecond), "64 callers: throughput ÷ %s", name)
+		t.AtLeast(1.5, combined.Over(base, 64, measure.Sample.PerSecond), "64 callers: throughput ÷ %s", name)
 		t.AtLeast(2, combined.Over(base, 256, measure.Sample.PerSecond), "256 callers: throughput ÷ %s", name)
 		t.AtMost(1, combined.Over(base, 64, measure.Sample.P99), "64 callers: p99 ÷ %s", name)
 		t.AtMost(1, combined.Over(base, 256, measure.Sample.P99), "256 callers: p99 ÷ %s", name)
