@@ -29,7 +29,7 @@ func delayed(t *testing.T, c *clock, slept *[]time.Duration, wait func(context.C
 			return wait(ctx)
 		}
 	}
-	m, err := newMiddleware(c.store(), append(opts, sleep))
+	m, err := NewGate(c.store(), append(opts, sleep)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,16 +15,17 @@ import (
 	"github.com/headgate/headgate/internal/notice"
 )
 
-// middleware answers requests as its gate decides. It is immutable and safe for concurrent use.
-type middleware struct {
-	settings
-	gate *admission.Gate[*http.Request]
+// Gate decides requests for frameworks whose middleware is not a func(http.Handler) http.Handler.
+// If yours is, use [New]. A Gate is immutable and safe for concurrent use. Make one with [NewGate].
+type Gate struct {
+	settings settings
+	gate     *admission.Gate[*http.Request]
 }
 
 // serve decides one request, and answers it or lets next answer it. If the end of the request does
 // not matter, next gets the original writer, so that flushing, hijacking and everything else works.
-func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	p, ok := m.enter(w, r)
+func (g *Gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	p, ok := g.Enter(w, r)
 	switch {
 	case !ok:
 	case p == nil:
@@ -34,49 +35,51 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// enter reports whether the request may go on. If not, it has been answered.
-func (m *middleware) enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
-	a := m.gate.Try(r.Context(), r, 0)
-	ok = m.answer(w, r, a)
+// Enter is Admit for requests whose end matters: for their charge, or for a permit. It returns a
+// passage that must be told of the end, or nil if the end does not matter. A caller that gets a
+// passage must end it, even if the handler panics.
+func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
+	a := g.gate.Try(r.Context(), r, 0)
+	ok = g.answer(w, r, a)
 	if a.Passage != nil {
-		p = &Passage{m, a.Passage, r, w.Header()}
+		p = &Passage{g, a.Passage, r, w.Header()}
 	}
 	a.Free()
 	return p, ok
 }
 
 // answer tells the client what was decided, and reports whether the request may go on.
-func (m *middleware) answer(w http.ResponseWriter, r *http.Request, a *admission.Attempt[*http.Request]) (ok bool) {
+func (g *Gate) answer(w http.ResponseWriter, r *http.Request, a *admission.Attempt[*http.Request]) (ok bool) {
 	switch a.Outcome {
 	case admission.Passed:
-		WriteHeaders(w.Header(), m.dialect, &a.Verdict)
+		WriteHeaders(w.Header(), g.settings.dialect, &a.Verdict)
 		if a.Rules != nil {
-			notice.WriteWarning(w.Header(), m.dialect, &a.Verdict, a.Rules)
+			notice.WriteWarning(w.Header(), g.settings.dialect, &a.Verdict, a.Rules)
 		}
 	case admission.Open:
-		if m.unenforced != "" {
-			w.Header()[m.unenforced] = []string{"store-unavailable"}
+		if g.settings.unenforced != "" {
+			w.Header()[g.settings.unenforced] = []string{"store-unavailable"}
 		}
 	case admission.Busy:
 		p := Problem(notice.InProgress(a.Refusal))
 		p.Write(w, r)
 		return false
 	case admission.Denied:
-		WriteHeaders(w.Header(), m.dialect, &a.Verdict)
-		m.denied(w, r, a.Verdict)
+		WriteHeaders(w.Header(), g.settings.dialect, &a.Verdict)
+		g.settings.denied(w, r, a.Verdict)
 		return false
 	case admission.Shed:
-		m.shed(w, r, a.Rejection)
+		g.shed(w, r, a.Rejection)
 		return false
 	default:
-		m.refuse(w, r, a)
+		g.refuse(w, r, a)
 		return false
 	}
 	return true
 }
 
 // refuse answers a request for which there is no verdict.
-func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission.Attempt[*http.Request]) {
+func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, a *admission.Attempt[*http.Request]) {
 	p := Problem{Title: "The request could not be handled", Status: http.StatusInternalServerError}
 	switch a.Outcome {
 	case admission.Ended:
@@ -89,7 +92,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission
 	case admission.Unavailable:
 		p = Problem(notice.ReducedCapacity(admission.UnavailableFor))
 	case admission.Lacking:
-		p = m.nobody(a.Entry)
+		p = g.nobody(a.Entry)
 	case admission.Unclear:
 		p = Problem(notice.Ambiguous(a.Why))
 	case admission.TooLong:
@@ -98,17 +101,17 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, a *admission
 		p = Problem(notice.Forbidden())
 	}
 	if p.Status == http.StatusUnauthorized {
-		w.Header().Set("Www-Authenticate", m.keys.Challenge())
+		w.Header().Set("Www-Authenticate", g.settings.keys.Challenge())
 	}
 	p.Write(w, r)
 }
 
 // nobody is the problem document for a request without an identity.
-func (m *middleware) nobody(entry string) Problem {
+func (g *Gate) nobody(entry string) Problem {
 	p := Problem{Title: "The request has no identity", Status: http.StatusUnauthorized}
 	switch entry {
 	case factAPIKey.Name:
-		p.Detail = "Send an API key in the header " + strings.Join(m.keys.Names(), " or ") + "."
+		p.Detail = "Send an API key in the header " + strings.Join(g.settings.keys.Names(), " or ") + "."
 	case "user":
 		p.Detail = "The request comes from no user who is signed in."
 	default:
@@ -116,26 +119,6 @@ func (m *middleware) nobody(entry string) Problem {
 		p.Detail = fmt.Sprintf("The request has no %s, which its limit is counted by.", entry)
 	}
 	return p
-}
-
-// Gate decides requests for frameworks whose middleware is not a func(http.Handler) http.Handler.
-// If yours is, use [New]. A Gate is immutable and safe for concurrent use. Make one with [NewGate].
-type Gate struct{ m *middleware }
-
-// NewGate returns a gate. The options and the errors are those of [New].
-func NewGate(store headgate.Store, opts ...Option) (*Gate, error) {
-	m, err := newMiddleware(store, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Gate{m}, nil
-}
-
-// Enter is Admit for requests whose end matters: for their charge, or for a permit. It returns a
-// passage that must be told of the end, or nil if the end does not matter. A caller that gets a
-// passage must end it, even if the handler panics.
-func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok bool) {
-	return g.m.enter(w, r)
 }
 
 // Admit reports whether the request may go on. If so, it has set the headers that tell the client
@@ -147,7 +130,7 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (p *Passage, ok boo
 // outcome have no effect, and bounds on what is in progress count the request only while Admit
 // runs. Use Enter for these.
 func (g *Gate) Admit(w http.ResponseWriter, r *http.Request) bool {
-	p, ok := g.m.enter(w, r)
+	p, ok := g.Enter(w, r)
 	if p != nil {
 		p.held.Leave()
 	}

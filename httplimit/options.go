@@ -289,17 +289,18 @@ func Observe(hooks Hooks) Option {
 // needed. Without limits and a policy, the store may be nil. The error is a
 // [*headgate.InvalidError] with every mistake in the options.
 func New(store headgate.Store, opts ...Option) (func(http.Handler) http.Handler, error) {
-	m, err := newMiddleware(store, opts)
+	g, err := NewGate(store, opts...)
 	if err != nil {
 		return nil, err
 	}
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next) })
 	}, nil
 }
 
-func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
-	m := &middleware{settings: settings{
+// NewGate returns a gate. The options and the errors are those of [New].
+func NewGate(store headgate.Store, opts ...Option) (*Gate, error) {
+	g := &Gate{settings: settings{
 		Options: admission.Options[*http.Request]{
 			Store: store, IPv6Bits: DefaultIPv6Prefix, MaxDelay: DefaultMaxDelay,
 			Known: known, Address: factIP,
@@ -310,7 +311,7 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 			p.Write(w, r)
 		},
 	}}
-	s := &m.settings
+	s := &g.settings
 	APIKeyHeaders(identity.Authorization, "X-Api-Key")(s)
 	for _, opt := range opts {
 		opt(s)
@@ -329,12 +330,12 @@ func newMiddleware(store headgate.Store, opts []Option) (*middleware, error) {
 	if s.readElsewhere {
 		s.Unclear = s.unclearPath
 	}
-	m.gate = admission.New(&s.Options, admission.Group[*http.Request]{
+	g.gate = admission.New(&s.Options, admission.Group[*http.Request]{
 		Option: "Limit", Bindings: s.limits, Cost: s.cost, CostOption: "Cost", UsesPolicy: true, Settles: s.settle != nil,
 		Gate: s.through, Describe: s.describe,
 	})[0]
 	if err := s.Problems.Err("middleware"); err != nil {
 		return nil, err
 	}
-	return m, nil
+	return g, nil
 }

@@ -47,7 +47,7 @@ func Settle(cost func(r *http.Request, end Response) int64) Option {
 // Passage is an admitted request whose end matters, for its charge, for permits of rules, or for
 // the permit of a gate. Call [Passage.End] once when the request has ended.
 type Passage struct {
-	m      *middleware
+	gate   *Gate
 	held   *admission.Passage[*http.Request]
 	r      *http.Request
 	header http.Header // of the response
@@ -74,7 +74,7 @@ func (p *Passage) End(status int, bytes int64) {
 	}
 	p.held.Done(p.outcome(status))
 	p.held.End(status, func(r *http.Request, cost int64) int64 {
-		return p.m.settle(r, Response{status, bytes, cost})
+		return p.gate.settings.settle(r, Response{status, bytes, cost})
 	})
 }
 
@@ -96,7 +96,7 @@ func (p *Passage) serve(w http.ResponseWriter, r *http.Request, next http.Handle
 	}()
 	if ctx := p.Context(r.Context()); ctx != r.Context() {
 		r = r.WithContext(ctx)
-		if p.m.through != nil {
+		if p.gate.settings.through != nil {
 			seen.watch(r)
 		}
 	}
@@ -198,11 +198,11 @@ func (p *Passage) outcome(status int) flow.Outcome {
 }
 
 // shed answers a request that the gate has refused.
-func (m *middleware) shed(w http.ResponseWriter, r *http.Request, rejection *flow.Rejection) {
+func (g *Gate) shed(w http.ResponseWriter, r *http.Request, rejection *flow.Rejection) {
 	if denied, ok := errors.AsType[*headgate.DeniedError](rejection.Cause); ok && denied.Decision.Limit != nil {
 		v := headgate.NewVerdict([]headgate.Decision{denied.Decision})
-		WriteHeaders(w.Header(), m.dialect, &v)
-		m.denied(w, r, v)
+		WriteHeaders(w.Header(), g.settings.dialect, &v)
+		g.settings.denied(w, r, v)
 		return
 	}
 	p := Problem(notice.Shed(w.Header(), rejection))
