@@ -64,11 +64,12 @@ func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
 		units = (p.fair(Limit{Rate: all}, h) + fine - 1) / fine
 		units = min(units, a.Want+a.Want/headroom+1) // More could not be taken back for a lease.
 	}
-	if units < h.Burst && units >= h.Burst-max(1, h.Burst/headroom) {
+	same := h.Tail == tail // Otherwise a unit is another part of the rate.
+	if same && units < h.Burst && units >= h.Burst-max(1, h.Burst/headroom) {
 		units = h.Burst // A little less is not worth the wait for it.
 	}
 	units = max(0, min(units, total-others))
-	if units < h.Burst {
+	if units < h.Burst || h.Burst > 0 && !same {
 		h.Old = append(h.Old, h.Grant)
 	}
 	since := h.Since

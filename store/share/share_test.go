@@ -280,3 +280,14 @@ func TestLendKeepsTail(t *testing.T) {
 		t.Errorf("%d units were lent that are in use, want none", got)
 	}
 }
+
+// TestLendKeepsOldUnits: a grant stays in force until it ends, although the holder is granted more units
+// of another limit, which are less of the rate.
+func TestLendKeepsOldUnits(t *testing.T) {
+	p := new(Pool)
+	p.Lend(10, Loan{ID: "a", Want: 9, Lasts: ttl, Tail: time.Second / 10}, start) // nine tenths of the rate
+	p.Lend(100, Loan{ID: "a", Want: 20, Lasts: ttl, Tail: time.Second}, start+1)
+	if got := p.Lend(100, Loan{ID: "b", Want: 100, Lasts: ttl, Tail: time.Second}, start+2); got > 10 {
+		t.Errorf("%d units of 100 were lent while 90 are in use", got)
+	}
+}

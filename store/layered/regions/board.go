@@ -48,6 +48,9 @@ type subject struct {
 	Lent map[uint64]int64 `json:"n,omitempty"`
 	// Full is how long each of those stays in use, by the limit for which they were lent.
 	Full map[uint64]time.Duration `json:"f,omitempty"`
+	// Rates are the counts of the region's parts of buckets. All its processes have them, whichever
+	// version of the rule they have: the counter keeps to one rate, not to the sum of several.
+	Rates map[uint64]int64 `json:"q,omitempty"`
 }
 
 // text is a limit as it is written in rules.

@@ -46,7 +46,7 @@ type floors struct {
 
 func newFloors(o *Options, now division, before []division) *floors {
 	f := &floors{now: now, before: before, over: o.counted()}
-	f.rules = layer.NewDerived(func(r *headgate.Rule) *local { return f.localRule(r, nil) })
+	f.rules = layer.NewDerived(func(r *headgate.Rule) *local { return f.localRule(r, nil, nil) })
 	return f
 }
 
@@ -126,9 +126,9 @@ type local struct {
 	until time.Duration
 }
 
-// localRule returns a rule with this region's own units and those that are lent to it, by the slots
-// of their limits.
-func (f *floors) localRule(of *headgate.Rule, lent map[uint64]int64) *local {
+// localRule returns a rule with this region's own units and those that are lent to it, and with the
+// counts of its buckets, by the slots of their limits.
+func (f *floors) localRule(of *headgate.Rule, lent, rates map[uint64]int64) *local {
 	limits := of.Limits()
 	parts := make([]headgate.Limit, len(limits))
 	loc := &local{of: of}
@@ -136,6 +136,9 @@ func (f *floors) localRule(of *headgate.Rule, lent map[uint64]int64) *local {
 		var ok bool
 		parts[i], ok = part(&limits[i], f.of(&limits[i])+lent[limits[i].Slot()])
 		loc.none = loc.none || !ok
+		if n := rates[limits[i].Slot()]; n > 0 {
+			parts[i].Count = n
+		}
 	}
 	loc.rule = like(of, parts)
 	if loc.rule == nil { // A bucket that takes longer than a century to fill.

@@ -187,7 +187,17 @@ func (h *home) ask(o *Options, pool string, total int64, l share.Loan) int64 {
 // terms are what a region has of a pool, and wants, as far as others care.
 type terms struct {
 	lent, before int64
+	tail         int64
 	wants        int
+}
+
+// alike reports whether what a region has of all pools is nearly the same: so that not each change is
+// written, which would be in the way of regions that are farther from the home.
+func alike(a, b map[string]terms) bool {
+	near := func(x, y int64) bool { return max(x, y)-min(x, y) <= max(x, y)/8 }
+	return maps.EqualFunc(a, b, func(x, y terms) bool {
+		return x.wants == y.wants && x.tail == y.tail && near(x.lent, y.lent) && near(max(x.lent, x.before), max(y.lent, y.before))
+	})
 }
 
 // of returns what a region has of all pools.
@@ -196,7 +206,7 @@ func (h *home) of(region string) map[string]terms {
 	for name, p := range h.Pools {
 		for i := range p.Holders {
 			if g := &p.Holders[i]; g.ID == region {
-				t := terms{lent: g.Burst, wants: bits.Len64(uint64(max(g.Demand, 0)))}
+				t := terms{lent: g.Burst, tail: g.Tail, wants: bits.Len64(uint64(max(g.Demand, 0)))}
 				for _, o := range g.Old {
 					if o.Until > 0 {
 						t.before = max(t.before, o.Burst)

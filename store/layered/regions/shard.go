@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	mathrand "math/rand/v2"
 	"strconv"
@@ -89,7 +88,7 @@ func (s *shard) derive(k *key, of *headgate.Rule, now time.Duration, demand bool
 	loc := own.rules.Of(of)
 	switch {
 	case lent != nil && now < until:
-		loc = own.localRule(of, lent.units(of))
+		loc = own.localRule(of, lent.units(of), lent.Rates)
 		loc.until = until
 	case lent != nil:
 		s.layer.counts.floors.Add(1)
@@ -320,7 +319,7 @@ func (s *shard) publish(subjects map[string]*subject, until time.Duration) {
 	s.lent, s.until = map[string]*subject{}, until
 	for id, x := range subjects {
 		if len(x.Lent) > 0 {
-			s.lent[id] = &subject{Lent: x.Lent, Full: x.Full}
+			s.lent[id] = &subject{Lent: x.Lent, Full: x.Full, Rates: x.Rates}
 		}
 	}
 	for _, k := range s.keys {
@@ -472,7 +471,7 @@ func (s *shard) measure(ctx context.Context, b *board, now time.Duration) ([]*wa
 		limits := ld.rule.Limits()
 		w := &want{id: id, subject: x, lead: ld, demand: make([]int64, len(limits)), used: make([]int64, len(limits)), lent: map[uint64]int64{}}
 		if s.until > now {
-			w.before = x.Lent
+			w.before = x.units(ld.rule)
 		}
 		x.Asked = 0
 		all = append(all, w)
@@ -625,7 +624,7 @@ func (s *shard) askHome(ctx context.Context, b *board, wants []*want, began time
 			}
 		}
 		h.sweep()
-		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && first.Born == h.Born && came == b.Came && (fresh || len(wants) == 0) && maps.Equal(before, h.of(o.Region)) {
+		if fresh := began-s.renewed < o.Lease/rest && s.seen != nil; beat > 0 && first.Born == h.Born && came == b.Came && (fresh || len(wants) == 0) && alike(before, h.of(o.Region)) {
 			return nil // Nothing new: writes of regions that are near would be in the way of others.
 		}
 		h.settled(o.Region)
@@ -661,10 +660,18 @@ func (s *shard) change(ctx context.Context, b *board, wants []*want) error {
 				break
 			}
 		}
-		w.subject.Lent, w.subject.Full = w.lent, make(map[uint64]time.Duration, len(w.lent))
+		w.subject.Lent, w.subject.Full, w.subject.Rates = w.lent, make(map[uint64]time.Duration, len(w.lent)), nil
 		for i := range limits {
-			if l := &limits[i]; w.lent[l.Slot()] > 0 {
-				w.subject.Full[l.Slot()] = full(l)
+			l := &limits[i]
+			slot := l.Slot()
+			if w.lent[slot] > 0 {
+				w.subject.Full[slot] = full(l)
+			}
+			if p, ok := part(l, next.of(l)+w.lent[slot]); ok && len(w.lent) > 0 && l.Algorithm == headgate.TokenBucket {
+				if w.subject.Rates == nil {
+					w.subject.Rates = make(map[uint64]int64, len(limits))
+				}
+				w.subject.Rates[slot] = p.Count
 			}
 		}
 		b.Lent = b.Lent || len(w.lent) > 0
