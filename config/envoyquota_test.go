@@ -16,6 +16,7 @@ func TestEnvoyQuota(t *testing.T) {
 	const bucket = `[{ "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings, `
 	for _, c := range []struct{ name, text, want string }{
 		{"the example", example, ""},
+		{"between brackets", "{ " + strings.Repeat("a: [{ ", 25) + "a: " + bucket + "}]" + strings.Repeat(" }]", 25) + " }", "HG026: the bucket has no no_assignment_behavior"},
 		{"an open fallback", strings.Replace(example, "DENY_ALL", "ALLOW_ALL", 1), "quota.yaml:48:39: HG026: requests pass before the Envoy has a share; write fallback_rate_limit: { blanket_rule: DENY_ALL }"},
 		{"what was assigned goes on", strings.Replace(example, "fallback_rate_limit: { blanket_rule: DENY_ALL }\n                                    deny", "reuse_last_assignment: {}\n                                    deny", 1), "HG026: requests pass when the share of the Envoy has ended"},
 		{"no behavior", "a: " + bucket + "}]", "quota.yaml:1:5: HG026: the bucket has no no_assignment_behavior, so requests may pass before the Envoy has a share; add no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\nquota.yaml:1:5: HG026: the bucket has no expired_assignment_behavior"},

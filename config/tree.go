@@ -78,9 +78,8 @@ type pair struct {
 	value *node
 }
 
-// parse reads a document of YAML whose values stand at most depth deep in each other, between
-// brackets maxDepth at most. It returns nil if there is nothing to be loaded,
-// having added to the mistakes.
+// parse reads a document of YAML whose values stand at most depth deep in each other. It returns nil
+// if there is nothing to be loaded, having added to the mistakes.
 func parse(m *mistakes, data []byte, depth int) *node {
 	all := parseAll(m, data, depth, 1)
 	if all == nil {
@@ -107,7 +106,7 @@ func parseAll(m *mistakes, data []byte, depth, most int) []*node {
 		m.add(place{line, 1}, "more than %d blank lines follow each other; take some out", maxBlank)
 		return nil
 	}
-	docs, err := parseYAML(m, source, most)
+	docs, err := parseYAML(m, source, depth, most)
 	if err != nil {
 		var syntax *yaml.SyntaxError
 		if errors.As(err, &syntax) && syntax.Token != nil && syntax.Token.Position != nil {
@@ -199,14 +198,14 @@ func blankLines(source string) int {
 // follows an empty one. A panic in it, which a file should not be
 // able to cause, becomes an error. It returns the documents that are not empty, and nil and no error
 // if bounds refuse the file.
-func parseYAML(m *mistakes, data string, most int) (docs []*ast.DocumentNode, err error) {
+func parseYAML(m *mistakes, data string, depth, most int) (docs []*ast.DocumentNode, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			docs, err = nil, fmt.Errorf("the parser gave up: %v", r)
 		}
 	}()
 	tokens := lexer.Tokenize(data)
-	if !bounded(m, tokens, most) {
+	if !bounded(m, tokens, depth, most) {
 		return nil, nil
 	}
 	docs = []*ast.DocumentNode{}
@@ -231,7 +230,7 @@ func parseYAML(m *mistakes, data string, most int) (docs []*ast.DocumentNode, er
 
 // bounded refuses, before the recursive parser sees them, files that would take
 // it too deep or too long.
-func bounded(m *mistakes, tokens token.Tokens, most int) bool {
+func bounded(m *mistakes, tokens token.Tokens, depth, most int) bool {
 	line, entries := 0, 0 // how many lists begin in the line
 	documents := 0
 	var flow []int              // the commas in each bracket that is open
@@ -292,8 +291,8 @@ func bounded(m *mistakes, tokens token.Tokens, most int) bool {
 				return refuse(t, "one value has two anchors; leave one out")
 			}
 		}
-		if len(flow)+entries > maxDepth {
-			return refuse(t, "values stand more than %d deep in each other", maxDepth)
+		if len(flow)+entries > depth {
+			return refuse(t, "values stand more than %d deep in each other", depth)
 		}
 	}
 	return true
