@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -61,5 +62,54 @@ after
 		if _, err := WriteFaults(text, "", results); err == nil {
 			t.Errorf("%q has no place for the table, and no error", text)
 		}
+	}
+}
+
+// TestOver: what was admitted between two times is too much only if it is for certain.
+func TestOver(t *testing.T) {
+	at := func(times ...int) (all []Passed) {
+		for _, n := range times {
+			all = append(all, Passed{time.Duration(n) * time.Millisecond, time.Duration(n+10) * time.Millisecond})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		name   string
+		all    []Passed
+		allows func(time.Duration) float64
+		want   float64
+	}{
+		{"a bucket's burst", at(0, 0, 0), Bucket(100, 2), 0},
+		{"a bucket's burst and two", at(0, 0, 0, 0, 0), Bucket(100, 2), 2},
+		{"a bucket's rate", at(0, 1000, 2000), Bucket(1, 1), 0},
+		{"a bucket's rate and one", at(0, 500, 1000, 1500), Bucket(1, 1), 1.49},
+		{"a window", at(0, 100, 995), Window(2, time.Second), 0},
+		{"a window and one", at(0, 100, 985), Window(2, time.Second), 1},
+	} {
+		if got := Over(c.all, c.allows); got < c.want-1e-5 || got > c.want {
+			t.Errorf("%s: %.3f too many, want %.3f", c.name, got, c.want)
+		}
+	}
+}
+
+// TestUsual: the usual design counts what it has heard of the others.
+func TestUsual(t *testing.T) {
+	u := &usual{}
+	now := time.Unix(1_700_000_000, 0)
+	u.allow(now, 3)
+	u.others = 1
+	if !u.allow(now, 3) || u.allow(now, 3) {
+		t.Error("it does not admit what the others have left, and no more")
+	}
+	if !u.allow(now.Add(usualPeriod), 3) {
+		t.Error("another window does not begin anew")
+	}
+}
+
+// TestWriteRegions: the table stands in its own place.
+func TestWriteRegions(t *testing.T) {
+	got, err := WriteRegions("a\n<!-- regions -->\n<!-- /regions -->\nb\n", "how", &Regions{Admitted: 7, Used: 0.981, Moved: 14 * time.Second})
+	if err != nil || !strings.Contains(got, "of 7 admissions | 0 |\n") || !strings.Contains(got, "98.1 %") || !strings.Contains(got, "| 14 s |") || !strings.HasSuffix(got, "<!-- /regions -->\nb\n") {
+		t.Errorf("got %v and\n%s", err, got)
 	}
 }

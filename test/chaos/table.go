@@ -10,8 +10,9 @@ import (
 // The parts of the document that are written. Each stands between the lines <!-- NAME --> and
 // <!-- /NAME -->.
 const (
-	faultsPart = "chaos"
-	pausesPart = "pauses"
+	faultsPart  = "chaos"
+	pausesPart  = "pauses"
+	regionsPart = "regions"
 )
 
 // WriteFaults returns the document with the results of [Run] in the place of those before, and a
@@ -23,6 +24,27 @@ func WriteFaults(document, how string, results []Result) (string, error) {
 // WritePauses is explained at [WriteFaults].
 func WritePauses(document, how string, results []Outside) (string, error) {
 	return write(document, pausesPart, how+"\n\n"+pauses(results))
+}
+
+// WriteRegions does so with those of [RunRegions].
+func WriteRegions(document, how string, r *Regions) (string, error) {
+	percent := func(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
+	var b strings.Builder
+	b.WriteString("| | |\n|---|---:|\n")
+	for _, row := range [][2]string{
+		{"admitted beyond a limit in any time, of " + fmt.Sprint(r.Admitted) + " admissions", fmt.Sprintf("%.0f", r.Over)},
+		{"of a load of 0.8 times the limit, 90, 9 and 1 % of it in the regions: denied", percent(r.Early)},
+		{"of the limit used, a load of twice the limit, divided so", percent(r.Used)},
+		{"of the limit used, each region asked for all of it", percent(r.Even)},
+		{"demand moves to another region: 90 % of the limit used again after", fmt.Sprintf("%.0f s", r.Moved.Seconds())},
+		{"calls to the home, all regions", fmt.Sprintf("%.1f a second", r.Calls)},
+		{"the same, three times as many requests", fmt.Sprintf("%.1f a second", r.CallsMore)},
+		{"the usual design: beyond the limit, each region asked for all of it", percent(r.Usual)},
+		{"the usual design, cut off", percent(r.UsualCut)},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
+	}
+	return write(document, regionsPart, how+"\n\n"+b.String())
 }
 
 func write(document, part, text string) (string, error) {

@@ -30,6 +30,7 @@ var envoyExamples = filepath.Join("..", "..", "examples", "envoy")
 // envoy is a running Envoy with the example's configuration.
 type envoy struct {
 	base string // where it takes requests
+	kill func() // ends it at once
 
 	mu  sync.Mutex // guards out
 	out bytes.Buffer
@@ -103,6 +104,10 @@ func startEnvoyWith(t *testing.T, example, asks, address string, edits ...string
 		_ = cmd.Wait() // It is told to end.
 		close(ended)
 	}()
+	e.kill = func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })

@@ -2,105 +2,19 @@ package e2e
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/test/chaos"
 	"github.com/headgate/headgate/test/servers"
 )
-
-// line is a long line to a server. It can be cut, and lead to another server.
-type line struct {
-	delay time.Duration // in one direction
-	mu    sync.Mutex
-	to    string
-	cut   bool
-	conns []net.Conn
-}
-
-// startLine returns a line, and the address at which it begins.
-func startLine(t *testing.T, to string, delay time.Duration) (*line, string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &line{to: to, delay: delay}
-	t.Cleanup(func() { listener.Close(); l.set(true, to) })
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			l.mu.Lock()
-			far, err := net.Dial("tcp", l.to)
-			if l.cut || err != nil {
-				near.Close()
-				if err == nil {
-					far.Close()
-				}
-			} else {
-				l.conns = append(l.conns, near, far)
-				go l.carry(near, far)
-				go l.carry(far, near)
-			}
-			l.mu.Unlock()
-		}
-	}()
-	return l, listener.Addr().String()
-}
-
-// carry delivers what is said, after the delay.
-func (l *line) carry(from, to net.Conn) {
-	type said struct {
-		what []byte
-		when time.Time
-	}
-	way := make(chan said, 1024)
-	go func() {
-		defer to.Close()
-		for s := range way {
-			time.Sleep(time.Until(s.when))
-			if _, err := to.Write(s.what); err != nil {
-				break
-			}
-		}
-		for range way { // The rest is lost.
-		}
-	}()
-	defer close(way)
-	for {
-		buffer := make([]byte, 32<<10)
-		n, err := from.Read(buffer)
-		if n > 0 {
-			way <- said{buffer[:n], time.Now().Add(l.delay)}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// set ends all connections. New ones lead to a server, unless the line is cut.
-func (l *line) set(cut bool, to string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut, l.to = cut, to
-	for _, c := range l.conns {
-		c.Close()
-	}
-	l.conns = nil
-}
 
 // asks asks servers in turn at a rate until the context ends.
 func asks(ctx context.Context, t *testing.T, began time.Time, rate int, bases ...*server) (all []passed, came int) {
@@ -130,7 +44,7 @@ func asks(ctx context.Context, t *testing.T, began time.Time, rate int, bases ..
 			switch response.StatusCode {
 			case http.StatusOK:
 				mu.Lock()
-				all = append(all, passed{sent, time.Since(began)})
+				all = append(all, passed{Sent: sent, Received: time.Since(began)})
 				mu.Unlock()
 			case http.StatusTooManyRequests:
 			default:
@@ -181,16 +95,15 @@ func testRegions(t *testing.T, home string) {
 		failover = func() {}
 	}
 	names := []string{"eu", "us", "ap"}
-	var lines [3]*line
+	var lines [3]*servers.Line
 	var regions [3][]*server
 	for i, name := range names {
-		var at string
-		lines[i], at = startLine(t, address, []time.Duration{1, 40, 75}[i]*time.Millisecond)
+		lines[i] = servers.StartLine(t, address, []time.Duration{1, 40, 75}[i]*time.Millisecond)
 		redis := servers.Start(t, servers.Redis)
 		for range 2 {
 			regions[i] = append(regions[i], serve(t, "--config", filepath.Join("..", "..", "examples", "regions", "limits.yml"),
 				"--store", patiently(redis.URL()), "--region", name, "--regions", strings.Join(names, ","),
-				"--region-home", strings.Replace(url, "HOST", at, 1), "--region-lease", "5s"))
+				"--region-home", strings.Replace(url, "HOST", lines[i].Addr(), 1), "--region-lease", "5s"))
 		}
 	}
 	began := time.Now()
@@ -212,7 +125,7 @@ func testRegions(t *testing.T, home string) {
 			}
 			failover()
 			for i, l := range lines {
-				l.set(i == 1, next) // The second region is cut off as well.
+				l.Lead(next, i == 1) // The second region is cut off as well.
 			}
 		})
 		for i := range regions {
@@ -237,16 +150,55 @@ func testRegions(t *testing.T, home string) {
 // checkBound fails if more passed in any time than rate and burst allow.
 func checkBound(t *testing.T, all []passed, rate, burst float64) {
 	t.Helper()
-	// Of those that were received by each time, how many were sent at or after each other time?
-	slices.SortFunc(all, func(a, b passed) int { return cmp.Compare(a.received, b.received) })
-	var sent []time.Duration // in descending order
-	for _, p := range all {
-		at, _ := slices.BinarySearchFunc(sent, p.sent, func(a, b time.Duration) int { return cmp.Compare(b, a) })
-		sent = slices.Insert(sent, at, p.sent)
-		for n, from := range sent[at:] {
-			if most := burst + rate*(p.received-from).Seconds(); float64(at+n+1) > most+1e-6 {
-				t.Fatalf("%d requests passed between %v and %v, want at most %.1f", at+n+1, from, p.received, most)
+	if over := chaos.Over(all, chaos.Bucket(rate, burst)); over > 0 {
+		t.Fatalf("some time has %.1f requests too many, of %d", over, len(all))
+	}
+}
+
+// TestRegionHomes: a home is secured as any store is, and may be the primary of Sentinels. A region is
+// lent what it asks for, also when the primary has failed over.
+func TestRegionHomes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		start func(t *testing.T) (url string, failover func())
+	}{
+		{"secured", func(t *testing.T) (string, func()) {
+			return servers.Start(t, servers.Redis, servers.TLS(servers.NewCertificates(t)), servers.Password("open sesame")).URL(), nil
+		}},
+		{"Sentinel", func(t *testing.T) (string, func()) {
+			s := servers.StartSentinel(t, servers.Redis)
+			return s.URL(), func() {
+				old := s.Primary()
+				old.Kill()
+				s.AwaitFailover(old)
 			}
-		}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			url, failover := c.start(t)
+			var regions []*server
+			for _, name := range []string{"eu", "us"} {
+				regions = append(regions, serve(t, "--config", filepath.Join("..", "..", "examples", "regions", "limits.yml"), "--store", patiently(servers.Start(t, servers.Redis).URL()),
+					"--region", name, "--regions", "eu,us", "--region-home", url, "--region-lease", "2s"))
+			}
+			// A region's own part is 2 units a second.
+			lent := func(s *server) func() bool {
+				return func() bool {
+					admitted := 0
+					for began := time.Now(); time.Since(began) < time.Second; time.Sleep(10 * time.Millisecond) {
+						if a, err := s.ask(http.DefaultClient, "/v1/check?status=true", `{"descriptor": {"tenant": "acme"}}`); err == nil && a.status == http.StatusOK {
+							admitted++
+						}
+					}
+					return admitted > 20
+				}
+			}
+			until(t, "eu is lent what it asks for", lent(regions[0]))
+			if failover != nil {
+				failover()
+				until(t, "us is lent what it asks for after the failover", lent(regions[1]))
+			}
+		})
 	}
 }

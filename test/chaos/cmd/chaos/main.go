@@ -1,10 +1,11 @@
 // Command chaos breaks Redis and Valkey servers under load, alone, under Sentinel and
 // as a Cluster, and writes what that costs into docs/failures.md.
 //
-//	go run ./chaos/cmd/chaos [-out FILE] [-part faults|pauses]
+//	go run ./chaos/cmd/chaos [-out FILE] [-part faults|pauses|regions]
 //
 // Then it stops each kind of store for a moment and for long, while requests come to the program
-// by all doors, and writes that table, too. -part has it do one of both.
+// by all doors, and writes that table, too. -part has it do one of both. -part regions has three
+// regions keep one limit instead, breaks what is between them, and writes the table of docs/regions.md.
 //
 // Run it in the directory test. It takes about fifteen minutes and needs redis-server,
 // valkey-server, memcached, Go, and PostgreSQL's programs in the PATH; it starts its own servers, on loopback ports.
@@ -14,6 +15,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -43,16 +45,20 @@ var plan = chaos.Plan{Timeout: redis.DefaultTimeout, Before: time.Second, Hold: 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	out := flags.String("out", "../docs/failures.md", "the document whose table is replaced")
-	part := flags.String("part", "", "what to measure: faults, pauses, or both if empty")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || !slices.Contains([]string{"", "faults", "pauses"}, *part) {
+	out := flags.String("out", "", "the document whose table is replaced; empty: ../docs/failures.md, or ../docs/regions.md")
+	part := flags.String("part", "", "what to measure: faults, pauses, both of these if empty, or regions")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || !slices.Contains([]string{"", "faults", "pauses", "regions"}, *part) {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
-		fmt.Fprintln(stderr, "usage: chaos [-out FILE] [-part faults|pauses]")
+		fmt.Fprintln(stderr, "usage: chaos [-out FILE] [-part faults|pauses|regions]")
 		return 2
 	}
-	if err := measure(ctx, *out, *part, stdout); err != nil {
+	run := measure
+	if *part == "regions" {
+		*out, run = cmp.Or(*out, "../docs/regions.md"), measureRegions
+	}
+	if err := run(ctx, cmp.Or(*out, "../docs/failures.md"), *part, stdout); err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
 		return 1
 	}
@@ -90,11 +96,38 @@ func measure(ctx context.Context, out, part string, stdout io.Writer) error {
 			return err
 		}
 	}
+	return replace(out, text)
+}
+
+func replace(out, text string) error {
 	info, err := os.Stat(out)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(out, []byte(text), info.Mode().Perm())
+}
+
+func measureRegions(ctx context.Context, out, _ string, stdout io.Writer) error {
+	document, err := os.ReadFile(out)
+	if err != nil {
+		return err
+	}
+	if _, err := chaos.WriteRegions(string(document), "", new(chaos.Regions)); err != nil {
+		return fmt.Errorf("%s: %w", out, err)
+	}
+	h := &host{ctx: ctx, out: stdout}
+	var result chaos.Regions
+	h.run(func() {
+		result = chaos.RunRegions(h, chaos.RegionsPlan{Settle: 12 * time.Second, Measure: 10 * time.Second, Faults: 50 * time.Second})
+	})
+	if h.failed {
+		return errors.New("regions: it was not as promised; nothing is written")
+	}
+	text, err := chaos.WriteRegions(string(document), machine()+":\nthree regions with a Redis and two servers each, and a home in another Redis, 2, 80 and 150 ms away.\nAt the end lines were cut and lost connections, servers were killed, clocks set back, the limit was\nchanged and the home failed over, at random.", &result)
+	if err != nil {
+		return err
+	}
+	return replace(out, text)
 }
 
 func pauses(ctx context.Context, stdout io.Writer) (results []chaos.Outside, err error) {
