@@ -89,6 +89,12 @@ func Alerts() []Alert {
 			false,
 		},
 		{
+			"HeadgateQuotaUnanswered", `sum by (job, instance) (rate(headgate_quota_answers_total{kind=~"failed|undivided"}[5m])) > 0`, "2m", warning,
+			"{{ $labels.instance }} assigns Envoys no shares",
+			"{{ $value | humanize }} buckets a second get no answer. Their Envoys deny, or admit, as their own configuration says, when what they have has ended.",
+			true,
+		},
+		{
 			"HeadgateDebtsDropped", `sum by (job, instance) (increase(headgate_store_debts_dropped_total[10m])) > 0`, "0m", warning,
 			"{{ $labels.instance }} forgets what it admitted locally",
 			"{{ $value | humanize }} local admissions will not be charged to the store, because too many keys have some.",
