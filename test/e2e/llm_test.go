@@ -197,7 +197,7 @@ rules:
 	// The rest of the budget can be used, up to less than a call may need.
 	const body = `{"model":"m","max_tokens":40,"messages":[]}`
 	for status := http.StatusOK; status != http.StatusTooManyRequests; {
-		res, err := client.Post(gates[1].url+"/v1/chat/completions", "application/json", strings.NewReader(body)) //nolint:noctx // it has a deadline
+		res, err := client.Post(gates[1].url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
