@@ -127,7 +127,7 @@ func TestQueries(t *testing.T) {
 	prometheusAt := fmt.Sprintf("127.0.0.1:%d", servers.Port(t))
 	service := run(t, binary, `"msg":"serving","address":"([^"]+)"`, "serve", "--config", put("service.yaml", servicePolicy), "--store", redis.URL(), "--listen", "127.0.0.1:0",
 		"--region", "eu", "--regions", "eu,us", "--region-home", redis.URL(),
-		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0", "--history", "http://"+prometheusAt+"?job=service",
+		"--candidate", put("candidate.yaml", strings.ReplaceAll(servicePolicy, "4 per", "1 per")), "--resp-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0", "--history", "http://"+prometheusAt+"?job=service",
 		"--tls-cert", certificates.ServerCert, "--tls-key", certificates.ServerKey)[0]
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
