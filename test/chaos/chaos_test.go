@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestWrite: the table takes the place of the one before, and nothing else changes.
+// TestWrite: the rows take the places of those of the same topologies, and nothing else changes.
 func TestWrite(t *testing.T) {
 	results := []Result{
 		{
@@ -49,12 +49,24 @@ measured
 
 | Topology | Fault | Failed, of | Steady after | Longest call | Over |
 |---|---|---:|---:|---:|---:|
+| standalone | killed | 1 of 2 | – | – | 0 |
 | Sentinel | killed | 20 of 100 | 2 ms | 103 ms | 3 |
 | Sentinel | flushed | 0 of 10 | – | – | 0 |
 <!-- /chaos -->
 after
 `
-	got, err := WriteFaults("before\n<!-- chaos -->\nold\n<!-- /chaos -->\nafter\n", "measured", results)
+	const before = `before
+<!-- chaos -->
+old
+
+| Topology | Fault | Failed, of | Steady after | Longest call | Over |
+|---|---|---:|---:|---:|---:|
+| Sentinel | killed | 5 of 5 | – | – | 0 |
+| standalone | killed | 1 of 2 | – | – | 0 |
+<!-- /chaos -->
+after
+`
+	got, err := WriteFaults(before, "measured", results)
 	if err != nil || got != want {
 		t.Errorf("got %v and\n%s\nwant\n%s", err, got, want)
 	}

@@ -16,14 +16,19 @@ const (
 )
 
 // WriteFaults returns the document with the results of [Run] in the place of those before, and a
-// paragraph on how they were measured above them. WritePauses does so with those of [RunOutside].
+// paragraph on how they were measured above them. What was measured of other topologies stays.
+// WritePauses does so with the results of [RunOutside], and other stores.
 func WriteFaults(document, how string, results []Result) (string, error) {
-	return write(document, faultsPart, how+"\n\n"+table(results))
+	var names []string
+	for _, topology := range Topologies() {
+		names = append(names, string(topology))
+	}
+	return write(document, faultsPart, how, table(results), names)
 }
 
 // WritePauses is explained at [WriteFaults].
 func WritePauses(document, how string, results []Outside) (string, error) {
-	return write(document, pausesPart, how+"\n\n"+pauses(results))
+	return write(document, pausesPart, how, pauses(results), OutsideStores())
 }
 
 // WriteRegions does so with those of [RunRegions].
@@ -44,17 +49,29 @@ func WriteRegions(document, how string, r *Regions) (string, error) {
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}
-	return write(document, regionsPart, how+"\n\n"+b.String())
+	return write(document, regionsPart, how, b.String(), nil)
 }
 
-func write(document, part, text string) (string, error) {
+// write puts the table between the lines of its part, with those rows of the one before whose first cell is
+// among names and none of its own. names are in the order of the rows.
+func write(document, part, how, table string, names []string) (string, error) {
 	first, last := "<!-- "+part+" -->\n", "<!-- /"+part+" -->\n"
 	head, rest, begins := strings.Cut(document, first)
-	_, tail, ends := strings.Cut(rest, last)
+	before, tail, ends := strings.Cut(rest, last)
 	if !begins || !ends {
 		return "", fmt.Errorf("the document has not the lines %q and %q, in this order", strings.TrimSpace(first), strings.TrimSpace(last))
 	}
-	return head + first + text + last + tail, nil
+	rank := func(row string) int {
+		return slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(row, "| "+name+" |") })
+	}
+	lines := slices.Collect(strings.Lines(table))
+	for row := range strings.Lines(before) {
+		if at := rank(row); at >= 0 && !slices.ContainsFunc(lines, func(l string) bool { return rank(l) == at }) {
+			lines = append(lines, row)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { return rank(a) - rank(b) })
+	return head + first + how + "\n\n" + strings.Join(lines, "") + last + tail, nil
 }
 
 // table has one row for each fault of a topology: of Redis and Valkey, the worse.

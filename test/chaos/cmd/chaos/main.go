@@ -1,11 +1,11 @@
 // Command chaos breaks Redis and Valkey servers under load, alone, under Sentinel and
 // as a Cluster, and writes what that costs into docs/failures.md.
 //
-//	go run ./chaos/cmd/chaos [-out FILE] [-part faults|pauses|regions]
+//	go run ./chaos/cmd/chaos [-out FILE] [-part faults|pauses|regions] [-of NAME]
 //
 // Then it stops each kind of store for a moment and for long, while requests come to the program
-// by all doors, and writes that table, too. -part has it do one of both. -part regions has three
-// regions keep one limit instead, breaks what is between them, and writes the table of docs/regions.md.
+// by all doors, and writes that table, too. -part has it do one of both, and -of one topology or
+// store of them; what the tables have of others stays. -part regions has three regions keep one limit instead, breaks what is between them, and writes the table of docs/regions.md.
 //
 // Run it in the directory test. It takes about fifteen minutes and needs redis-server,
 // valkey-server, memcached, Go, and PostgreSQL's programs in the PATH; it starts its own servers, on loopback ports.
@@ -47,25 +47,39 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	out := flags.String("out", "", "the document whose table is replaced; empty: ../docs/failures.md, or ../docs/regions.md")
 	part := flags.String("part", "", "what to measure: faults, pauses, both of these if empty, or regions")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || !slices.Contains([]string{"", "faults", "pauses", "regions"}, *part) {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		fmt.Fprintln(stderr, "usage: chaos [-out FILE] [-part faults|pauses|regions]")
+	of := flags.String("of", "", "which topology or store to measure, by its name in the tables, or all if empty")
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	topologies, stores := chaos.Topologies(), chaos.OutsideStores()
+	if *of != "" {
+		topologies = slices.DeleteFunc(topologies, func(t chaos.Topology) bool { return string(t) != *of })
+		stores = slices.DeleteFunc(stores, func(s string) bool { return s != *of })
+	}
+	switch *part {
+	case "faults":
+		stores = nil
+	case "pauses":
+		topologies = nil
+	}
+	if err != nil || flags.NArg() > 0 || !slices.Contains([]string{"", "faults", "pauses", "regions"}, *part) || len(topologies)+len(stores) == 0 {
+		fmt.Fprintln(stderr, "usage: chaos [-out FILE] [-part faults|pauses|regions] [-of NAME]")
 		return 2
 	}
-	run := measure
 	if *part == "regions" {
-		*out, run = cmp.Or(*out, "../docs/regions.md"), measureRegions
+		err = measureRegions(ctx, cmp.Or(*out, "../docs/regions.md"), stdout)
+	} else {
+		err = measure(ctx, cmp.Or(*out, "../docs/failures.md"), topologies, stores, stdout)
 	}
-	if err := run(ctx, cmp.Or(*out, "../docs/failures.md"), *part, stdout); err != nil {
+	if err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
 		return 1
 	}
 	return 0
 }
 
-func measure(ctx context.Context, out, part string, stdout io.Writer) error {
+func measure(ctx context.Context, out string, topologies []chaos.Topology, stores []string, stdout io.Writer) error {
 	// Before minutes are spent.
 	document, err := os.ReadFile(out)
 	if err != nil {
@@ -78,8 +92,8 @@ func measure(ctx context.Context, out, part string, stdout io.Writer) error {
 		return fmt.Errorf("%s: %w", out, err)
 	}
 	text := string(document)
-	if part != "faults" {
-		results, err := pauses(ctx, stdout)
+	if len(stores) > 0 {
+		results, err := pauses(ctx, stores, stdout)
 		if err != nil {
 			return err
 		}
@@ -87,8 +101,8 @@ func measure(ctx context.Context, out, part string, stdout io.Writer) error {
 			return err
 		}
 	}
-	if part != "pauses" {
-		results, err := faults(ctx, stdout)
+	if len(topologies) > 0 {
+		results, err := faults(ctx, topologies, stdout)
 		if err != nil {
 			return err
 		}
@@ -107,7 +121,7 @@ func replace(out, text string) error {
 	return os.WriteFile(out, []byte(text), info.Mode().Perm())
 }
 
-func measureRegions(ctx context.Context, out, _ string, stdout io.Writer) error {
+func measureRegions(ctx context.Context, out string, stdout io.Writer) error {
 	document, err := os.ReadFile(out)
 	if err != nil {
 		return err
@@ -130,9 +144,9 @@ func measureRegions(ctx context.Context, out, _ string, stdout io.Writer) error 
 	return replace(out, text)
 }
 
-func pauses(ctx context.Context, stdout io.Writer) (results []chaos.Outside, err error) {
+func pauses(ctx context.Context, stores []string, stdout io.Writer) (results []chaos.Outside, err error) {
 	short := []time.Duration{30 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}
-	for _, store := range chaos.OutsideStores() {
+	for _, store := range stores {
 		h := &host{ctx: ctx, out: stdout}
 		h.run(func() {
 			result := chaos.RunOutside(h, store, short, 20*time.Second)
@@ -146,8 +160,8 @@ func pauses(ctx context.Context, stdout io.Writer) (results []chaos.Outside, err
 	return results, nil
 }
 
-func faults(ctx context.Context, stdout io.Writer) (results []chaos.Result, err error) {
-	for _, topology := range chaos.Topologies() {
+func faults(ctx context.Context, topologies []chaos.Topology, stdout io.Writer) (results []chaos.Result, err error) {
+	for _, topology := range topologies {
 		for _, kind := range servers.Kinds() {
 			h := &host{ctx: ctx, out: stdout}
 			h.run(func() {
