@@ -20,6 +20,7 @@ import (
 const (
 	nginxName = "nginx, limit_req"
 	caddyName = "Caddy, no limits"
+	envoyName = "Envoy, no limits"
 )
 
 // nginxConfig is a proxy with a limit for each API key, which is never reached. One process is what
@@ -69,6 +70,26 @@ http://:PORT {
 }
 `
 
+// envoyConfig is a proxy with as many threads as there are cores, as it comes.
+const envoyConfig = `static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: PORT } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: proxy
+          route_config: { virtual_hosts: [{ name: all, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: app } }] }] }
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters:
+  - name: app
+    type: STATIC
+    load_assignment: { cluster_name: app, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: BEHIND } } } }] }] }
+`
+
 // idlePlan is how often the memory of idle connections is measured, and how many there are.
 func idlePlan(w *measure.Work) (rounds, connections int) {
 	if w.Short {
@@ -78,8 +99,8 @@ func idlePlan(w *measure.Work) (rounds, connections int) {
 }
 
 // Proxies measures what a request costs the gateway beside the proxies that people have already:
-// nginx with a limit of its own, and Caddy, whose distribution has none; how long each holds
-// requests up, and what an idle connection takes of its memory.
+// nginx with a limit of its own, and Caddy and Envoy without one; how long each holds requests up, and
+// what an idle connection takes of its memory.
 func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	upstream, stop, err := serveDocument(ctx)
 	if err != nil {
@@ -98,12 +119,12 @@ func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
 		return nil, err
 	}
 	perSecond := rows.Named(gatewayName).Median(0, measure.Sample.PerSecond) / 2
-	times, err := paced(ctx, w, plan, contenders, asked, perSecond)
+	times, err := paced(ctx, w, plan, append([]contender{{name: directName, addr: upstream}}, contenders...), asked, perSecond)
 	if err != nil {
 		return nil, err
 	}
 	rounds, connections := idlePlan(w)
-	idling := slices.Clone(times)
+	idling := slices.Clone(times[1:])
 	for i := range idling {
 		idling[i].Samples = nil
 	}
@@ -121,6 +142,8 @@ func Proxies(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	rows.Notes(t)
 	t.Say("\nOpen loop at %s requests a second, half of what the gateway passes on when it is saturated:\n\n%s",
 		report.Number(perSecond), times.Table(measure.Median("median, ms", 0, medianMS), measure.Median("99 %, ms", 0, p99MS)))
+	direct := times.Named(directName).Median(0, p99MS)
+	t.AtMost(1, (times.Named(gatewayName).Median(0, p99MS)-direct)/(times.Named(nginxName).Median(0, p99MS)-direct), "%s: added to the 99th percentile at half load ÷ what nginx adds", gatewayName)
 	t.Say("\nWhat a connection takes of the process's memory, when %s of them are idle that have had one request each; median of %d new processes:\n\n%s",
 		report.Number(float64(connections)), rounds, idling.Table(measure.Median("bytes a connection", 0, measure.Sample.BytesEach)))
 	return t, nil
@@ -149,20 +172,23 @@ func proxyField(ctx context.Context, w *measure.Work, load load, upstream string
 	}
 	nginxFile, err1 := w.Write("nginx.conf", nginxConfig)
 	caddyFile, err2 := w.Write("Caddyfile", caddyConfig)
-	one, err3 := w.Write("one.yaml", policy)
+	envoyFile, err3 := w.Write("envoy.yaml", envoyConfig)
+	one, err4 := w.Write("one.yaml", policy)
+	envoy, err5 := filepath.Abs(filepath.Join(w.Source, "..", "bin", "tools", "envoy-1.40.0"))
 	// The addresses are known when the server is started. Its limit of open files is raised as Go
 	// programs raise theirs.
 	shell := func(file, script string, args ...string) []string {
-		return append([]string{"sh", "-c", `ulimit -n "$(ulimit -H -n)" && sed "s/ADDR/$1/; s/PORT/${1##*:}/; s/UPSTREAM/$2/" "$3" >config && ` + script, "sh", "ADDR", upstream, file}, args...)
+		return append([]string{"sh", "-c", `ulimit -n "$(ulimit -H -n)" && sed "s/ADDR/$1/; s/PORT/${1##*:}/; s/UPSTREAM/$2/; s/BEHIND/${2##*:}/" "$3" >config && ` + script, "sh", "ADDR", upstream, file}, args...)
 	}
 	return []contender{
 		{name: nginxName, role: measure.Floor, command: shell(nginxFile, `exec nginx -p . -e stderr -c config`), load: load, note: "what it sets aside at its start, for 40 000 connections, is not counted below"},
 		{name: caddyName, role: measure.Other, command: shell(caddyFile, `exec "$4" run --adapter caddyfile --config config`, caddy), load: load},
+		{name: envoyName, role: measure.Other, command: shell(envoyFile, `mv config config.yaml && exec "$4" -c config.yaml --use-dynamic-base-id -l error`, envoy), load: load},
 		{
 			name: gatewayName, role: measure.Other, load: load,
 			command: []string{headgate, "gateway", "--listen", "ADDR", "--admin-listen", "127.0.0.1:0", "--upstream", "http://" + upstream, "--config", one},
 		},
-	}, errors.Join(err1, err2, err3)
+	}, errors.Join(err1, err2, err3, err4, err5)
 }
 
 // buildCaddy builds the Caddy that the tests of forward auth have.
