@@ -18,7 +18,10 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 )
 
 // fast is a service that serves all but /denied.
@@ -263,6 +266,27 @@ func TestLoadAuditOfRateLimitService(t *testing.T) {
 		if code != want || !strings.Contains(stdout, text) || !strings.Contains(stdout, "the limit advertised is 3") {
 			t.Errorf("%v too early: exit code %d\n%s%s", early, code, stdout, stderr)
 		}
+	}
+}
+
+// TestVerdictHint: what Headgate's own service answers over gRPC is audited as what others say in headers.
+func TestVerdictHint(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]*headgatev1.Verdict{
+		"{0s false false [{10 7 3s 0s}]}": {Allowed: true, Decisions: []*headgatev1.Decision{{Capacity: 10, Remaining: 7, ResetAfterMs: 3000}, {Capacity: 5, Shadow: true}}},
+		"{1.5s true false [{10 0 5s 0s}]}": {RetryAfterMs: 1500, Decisions: []*headgatev1.Decision{{Capacity: 10, ResetAfterMs: 5000}}},
+		"{0s true false []}": {RetryAfterMs: -1},
+	} {
+		message, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h, err := verdictHint(message); err != nil || fmt.Sprint(h) != want {
+			t.Errorf("got %v, %v, want %s", h, err, want)
+		}
+	}
+	if h, err := verdictHint([]byte("no message")); err == nil {
+		t.Errorf("what is no message says %v", h)
 	}
 }
 

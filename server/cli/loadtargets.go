@@ -21,6 +21,7 @@ import (
 	// This makes its messages known, so that they can be written as JSON too.
 	_ "google.golang.org/grpc/health/grpc_health_v1"
 
+	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/tune/load"
 )
@@ -28,8 +29,11 @@ import (
 // targets returns the requests to send, and with --arrivals their times.
 func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*load.Target, arrivals []load.Arrival, err error) {
 	base := load.Request{URL: k.URL, Method: k.Method, Header: header, Body: body, GRPC: k.GRPC}
-	if strings.HasSuffix(k.URL, pb.RateLimitService_ShouldRateLimit_FullMethodName) {
+	switch {
+	case strings.HasSuffix(k.URL, pb.RateLimitService_ShouldRateLimit_FullMethodName):
 		base.Read = rateLimitHint
+	case strings.HasSuffix(k.URL, headgatev1.Headgate_Check_FullMethodName):
+		base.Read = verdictHint
 	}
 	if base.Method == "" && len(body) > 0 {
 		base.Method = http.MethodPost
@@ -77,6 +81,22 @@ func rateLimitHint(message []byte) (h load.Hint, err error) {
 			h.Windows = append(h.Windows, load.Window{
 				Limit: int64(limit.GetRequestsPerUnit()), Remaining: int64(s.GetLimitRemaining()), Reset: s.GetDurationUntilReset().AsDuration(),
 			})
+		}
+	}
+	return h, nil
+}
+
+// verdictHint returns what an answer of Headgate's own service says.
+func verdictHint(message []byte) (h load.Hint, err error) {
+	var m headgatev1.Verdict
+	if err := proto.Unmarshal(message, &m); err != nil {
+		return h, err
+	}
+	h.Limited = !m.GetAllowed()
+	h.Wait = time.Duration(max(m.GetRetryAfterMs(), 0)) * time.Millisecond
+	for _, d := range m.GetDecisions() {
+		if !d.GetShadow() {
+			h.Windows = append(h.Windows, load.Window{Limit: d.GetCapacity(), Remaining: d.GetRemaining(), Reset: time.Duration(d.GetResetAfterMs()) * time.Millisecond})
 		}
 	}
 	return h, nil

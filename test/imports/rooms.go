@@ -114,7 +114,7 @@ func Rooms() []Room {
 			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/history", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/extproc", "server/*",
 		}},
-		{"server/cli", []string{".", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
+		{"server/cli", []string{".", "api", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
 		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
 		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -39,6 +42,8 @@ type Audit struct {
 	Rounds []AuditRound `json:"rounds"`
 	// Held is how the limiter behaved while it was kept busy; nil if it was not.
 	Held *Held `json:"held,omitempty"`
+	// Dialect is where answers said something of the limit, such as Retry-After and X-RateLimit-*.
+	Dialect []string `json:"dialect"`
 }
 
 // Held is how a limiter that was kept busy compares with an algorithm.
@@ -130,10 +135,19 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 		o.Told = func(string) {}
 	}
 	o.Cost = cmp.Or(o.Cost, 1)
-	a := &auditor{client: c, o: &o, began: time.Now(), senders: []sender{c.sender()}}
+	a := &auditor{client: c, o: &o, began: time.Now(), senders: []sender{c.sender()}, spoken: make(map[string]bool)}
 	defer func() { c.idle = append(c.idle, a.senders...) }()
+	found, err := a.audit(ctx)
+	if found != nil {
+		found.Dialect = slices.Sorted(maps.Keys(a.spoken))
+	}
+	return found, err
+}
+
+// audit audits. There may be a part of an audit even if there is an error.
+func (a *auditor) audit(ctx context.Context) (*Audit, error) {
 	var rounds []AuditRound
-	for i := range o.Rounds {
+	for i := range a.o.Rounds {
 		r, err := a.round(ctx, i)
 		if r != nil {
 			rounds = append(rounds, *r)
@@ -148,7 +162,7 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 	last := len(rounds) - 1
 	audit := conclude(rounds)
 	silent := rounds[0].Limit < 0 && rounds[0].RetryAfterMS < 0 && (rounds[last].Denied != "" || a.slow(&rounds[last]))
-	if o.Limit.Count == 0 && o.Watch == 0 && !silent {
+	if a.o.Limit.Count == 0 && a.o.Watch == 0 && !silent {
 		return audit, nil
 	}
 	a.o.Told("keeping the limiter busy, to see when it becomes free")
@@ -167,6 +181,7 @@ type auditor struct {
 	refuse string // the status of denials
 	seen   []decision
 	busy   time.Duration // since when it is kept busy
+	spoken map[string]bool
 
 	senders []sender // as many as were needed at once
 }
@@ -188,12 +203,35 @@ func (p *probe) passed() bool {
 
 // note notes what was decided. Failures are no decisions.
 func (a *auditor) note(p *probe) {
+	p.dialect(a.spoken)
 	if denied := p.denied() || p.code == a.refuse; denied || p.passed() {
 		d := decision{p.at.Sub(a.began), p.end.Sub(a.began), !denied, p.hint.Wait}
 		if d.wait > a.o.Patience {
 			d.wait = 0 // The audit does not see its end.
 		}
 		a.seen = append(a.seen, d)
+	}
+}
+
+// dialect notes where an answer says something of the limit.
+func (p *probe) dialect(spoken map[string]bool) {
+	if p.said != nil {
+		if p.said.Wait > 0 || len(p.said.Windows) > 0 {
+			spoken["the message"] = true
+		}
+		return
+	}
+	for name, of := range map[string]string{
+		"Retry-After": "Retry-After", "Retry-After-Ms": "Retry-After-Ms", "Ratelimit-Remaining": "RateLimit-*", "X-Ratelimit-Remaining": "X-RateLimit-*", "X-Rate-Limit-Remaining": "X-Rate-Limit-*",
+	} {
+		if p.header.Get(name) != "" {
+			spoken[of] = true
+		}
+	}
+	if text := p.header.Get("Ratelimit"); strings.Contains(text, "remaining=") {
+		spoken["RateLimit (draft 7)"] = true
+	} else if text != "" {
+		spoken["RateLimit (draft 8 and later)"] = true
 	}
 }
 

@@ -30,6 +30,9 @@ type faults struct {
 	remaining             int
 	forgets               time.Duration // when, since the first request
 	used                  int           // at first
+	processes             int           // that count apart and are asked in turn; zero means 1
+	open                  time.Duration // when it admits everything for a second, since the first request
+	cost                  int64         // what a request is to take; it takes 1
 }
 
 // model is an honest limiter of 10 per 10 s, or a bucket with a burst, with faults to be seeded.
@@ -39,6 +42,7 @@ type model struct {
 	first, from time.Time
 	asked       int
 	theoretical time.Time
+	others      []int // what the other processes have counted
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -93,8 +97,14 @@ func (m *model) take(now time.Time) (admitted bool, wait time.Duration, left int
 	period := 10*time.Second + m.window
 	if now.Sub(m.from) >= period {
 		m.from, m.used = now, 0
+		m.others = make([]int, max(m.processes-1, 0))
 	}
+	m.others = append(m.others, m.used)
+	m.used, m.others = m.others[0], m.others[1:]
 	most := 10 + m.over
+	if since := now.Sub(m.first); m.open > 0 && since >= m.open && since < m.open+time.Second {
+		return true, 0, 10
+	}
 	if admitted = m.used < most && !(m.early && m.asked%7 == 3); admitted {
 		m.used++
 	}
@@ -238,6 +248,9 @@ func TestSeededFaults(t *testing.T) {
 		"an empty bucket":       {faults{bucket: true, used: 10}, ""},
 		"a bucket too fast":     {faults{bucket: true, over: 1}, "admitted"},
 		"honest, with 503":      {faults{status: http.StatusServiceUnavailable}, ""},
+		"three processes":       {faults{processes: 3}, "admitted"},
+		"open for a second":     {faults{open: 43 * time.Second}, "admitted"},
+		"counts requests only":  {faults{cost: 3}, "admitted"},
 	} {
 		if tt.m.status == 0 {
 			tt.m.status = http.StatusTooManyRequests
@@ -247,7 +260,7 @@ func TestSeededFaults(t *testing.T) {
 				m := &model{faults: tt.m}
 				server, request := of(m)
 				inBubble(t, server, Options{Targets: []*Target{target(t, request)}}, func(t *testing.T, c *Client) {
-					a, err := c.Audit(t.Context(), AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: 2 * m.forgets})
+					a, err := c.Audit(t.Context(), AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Cost: tt.m.cost, Watch: 2 * max(m.forgets, m.open)})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -216,6 +216,9 @@ func audit(w io.Writer, a *load.Audit) {
 	for _, f := range a.Findings {
 		fmt.Fprintf(t, "  %s\t%s\t%s\n", strings.ReplaceAll(f.About, "_", "-"), strings.ToUpper(f.Outcome), f.Text)
 	}
+	if a.Dialect != nil {
+		fmt.Fprintf(t, "  said in\t\t%s\n", strings.Join(a.Dialect, ", "))
+	}
 	flush(t)
 }
 

@@ -52,7 +52,7 @@ func loaded(t *testing.T) *load.Report {
 	r := &load.Report{
 		Measurement: all[1], Target: hostile[0], NotMet: hostile,
 		Found: &load.Found{Sustainable: 100, Refused: 200, Because: hostile, Steps: all},
-		Audit: &load.Audit{Findings: []load.Finding{{About: "reset", Outcome: load.Wrong, Text: hostile[1]}}},
+		Audit: &load.Audit{Findings: []load.Finding{{About: "reset", Outcome: load.Wrong, Text: hostile[1]}}, Dialect: []string{"Retry-After", "X-RateLimit-*"}},
 	}
 	for _, text := range hostile {
 		r.Measurement.Status[text]++
@@ -106,7 +106,7 @@ func TestHostileLoad(t *testing.T) {
 			t.Fatalf("the page has the tag %q", found)
 		}
 	}
-	for _, want := range []string{"Latency against the rate", "Over time", "By target", "limits", "Audit of the limiter"} {
+	for _, want := range []string{"Latency against the rate", "Over time", "By target", "limits", "Audit of the limiter", "Retry-After, X-RateLimit-*"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -121,7 +121,7 @@ func TestLoadText(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain(t, text.String())
-	for _, want := range []string{"SUSTAINABLE: 100 a second", "RATE", "TARGET", "LIMITS", "AUDIT"} {
+	for _, want := range []string{"SUSTAINABLE: 100 a second", "RATE", "TARGET", "LIMITS", "AUDIT", "Retry-After, X-RateLimit-*"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}
