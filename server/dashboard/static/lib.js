@@ -129,10 +129,11 @@ export function svg(tag, attributes, ...children) {
   e.append(...children);
   return e;
 }
-export function spark(values) {
-  const top = Math.max(1, ...values), n = Math.max(1, values.length - 1);
-  const line = values.map((v, i) => (i ? "L" : "M") + ((i * 88) / n + 1).toFixed(1) + " " + (20 - (v * 18) / top).toFixed(1)).join("");
-  return svg("svg", { viewBox: "0 0 90 22", class: "spark", "aria-hidden": "true" }, svg("path", { class: "a", d: line + "L89 21L1 21Z" }), svg("path", { d: line }));
+// spark draws values, of which only the last ones are known: nothing is drawn before.
+export function spark(values, known) {
+  const top = Math.max(1, ...values), n = Math.max(1, values.length - 1), from = Math.min(n, Math.max(0, values.length - known)), x = (i) => ((i * 88) / n + 1).toFixed(1);
+  const line = values.slice(from).map((v, i) => (i ? "L" : "M") + x(from + i) + " " + (20 - (v * 18) / top).toFixed(1)).join("");
+  return svg("svg", { viewBox: "0 0 90 22", class: "spark", "aria-hidden": "true" }, svg("path", { class: "a", d: line + "L89 21L" + x(from) + " 21Z" }), svg("path", { d: line }));
 }
 
 export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -11,7 +11,7 @@ const tiles = [
 export async function show(page) {
   const range = rangeOf(page), n = rangeMinutes(page);
   const lead = h("p", { class: "lead" }), note = h("div"), outage = h("div"), rules = h("div"), clients = h("div"), doors = h("div"), lists = h("div"), spans = [h("span"), h("span")];
-  const figures = tiles.map(([kind]) => { const b = h("b", null, "–"), s = h("span"), sum = h("span"); return { b, s, sum, box: h("div", { class: "card c3 figure " + kind }, b, s, sum) }; });
+  const figures = tiles.map(() => { const b = h("b", null, "–"), s = h("span"), sum = h("span"); return { b, s, sum, box: h("div", { class: "card c3 figure" }, b, s, sum) }; });
   const share = { b: h("b", null, "–"), s: h("span"), sum: h("span") };
   const chart = plot(page, "Requests per minute by outcome", outcomes), rows = twin("As a table"), marks = twin("What happened");
   const listsCard = card("", "Allow and deny lists", "requests that an entry answered, so that no limit was asked", lists);
@@ -31,27 +31,28 @@ export async function show(page) {
     swap(rows.inner, minutesTable(page, now.minutes, now.past));
     swap(marks.inner, happened(happenings.marks));
     const sum = now.total, total = all(sum), per = Math.max(1, Math.min(n * 60, (now.now - now.since) / 1000));
-    for (const [i, [, text, of, optional]] of tiles.entries()) {
+    for (const [i, [kind, text, of, optional]] of tiles.entries()) {
       const value = of(sum) || 0;
       figures[i].b.textContent = rate(value / per);
       figures[i].s.textContent = text;
       figures[i].sum.textContent = num(value) + " in all";
       figures[i].box.hidden = optional && !value;
+      figures[i].box.className = "card c3 figure " + (value ? kind : "");
     }
     share.b.textContent = percent(sum.denied, total);
     share.s.textContent = "of requests denied " + spanText(page, now.since);
     share.sum.textContent = num(total) + " in all";
     const worst = now.rules.find((r) => r.denied > 0), lost = sum.failed || 0;
     lead.textContent = !total ? "No requests in this time." : (lost ? num(lost) + " requests got no answer. " : "") + (worst ? "Most denials come from the rule " + worst.rule + ": " + num(worst.denied) + " of its " + num(all(worst)) + " checks." : "No limit denies anybody.") + (away(sum) ? " " + num(away(sum)) + " requests were decided without the store." : "");
-    const c = columns(now.rules);
-    swap(rules, table("Rules", [["Rule"], ...c.heads, ["Change", "n"], ["Last half hour", "wide-only"]], now.rules.map((r) => [ruleLink(r.rule, range), ...c.cells(r), change(r, now, n), spark(r.spark)]), "No rule was used in this time."),
+    const c = columns(now.rules), known = Math.floor(now.now / 60e3) - Math.floor(now.since / 60e3);
+    swap(rules, table("Rules", [["Rule"], ...c.heads, ["Change", "n"], ["Last half hour", "wide-only"]], now.rules.map((r) => [ruleLink(r.rule, range), ...c.cells(r), change(r, now, n), spark(r.spark, known)]), "No rule was used in this time."),
       now.all_rules > now.rules.length && h("p", { class: "soft small" }, num(now.all_rules - now.rules.length) + " more rules were used."),
       now.left_out.decisions > 0 && h("p", { class: "note" }, num(now.left_out.decisions) + " checks are of rules that there was no memory to follow."));
     swap(clients, clientsTable(found.clients, "Nobody is limited.", true), found.more && h("p", { class: "soft small" }, "There are more on the page Clients."));
     const d = columns(now.doors);
     swap(doors, table("Doors", [["Door"], ...d.heads], now.doors.map((one) => [one.door || "library", ...d.cells(one)]), "No requests in this time."));
     listsCard.hidden = !now.lists.length;
-    swap(lists, table("Lists", [["Entry"], ["List"], ["Hits", "n"], ["Before", "n"], ["Last half hour", "wide-only"]], now.lists.map((l) => [h("bdi", null, l.entry), l.denies ? "deny" : "allow", h("span", { class: l.denies ? "bad" : "" }, num(l.hits)), num(l.before), spark(l.spark)])));
+    swap(lists, table("Lists", [["Entry"], ["List"], ["Hits", "n"], ["Before", "n"], ["Last half hour", "wide-only"]], now.lists.map((l) => [h("bdi", null, l.entry), l.denies ? "deny" : "allow", h("span", { class: l.denies ? "bad" : "" }, num(l.hits)), num(l.before), spark(l.spark, known)])));
   });
 }
 
