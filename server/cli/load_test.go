@@ -273,9 +273,9 @@ func TestLoadAuditOfRateLimitService(t *testing.T) {
 func TestVerdictHint(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]*headgatev1.Verdict{
-		"{0s false false [{10 7 3s 0s}]}": {Allowed: true, Decisions: []*headgatev1.Decision{{Capacity: 10, Remaining: 7, ResetAfterMs: 3000}, {Capacity: 5, Shadow: true}}},
+		"{0s false false [{10 7 3s 0s}]}":  {Allowed: true, Decisions: []*headgatev1.Decision{{Capacity: 10, Remaining: 7, ResetAfterMs: 3000}, {Capacity: 5, Shadow: true}}},
 		"{1.5s true false [{10 0 5s 0s}]}": {RetryAfterMs: 1500, Decisions: []*headgatev1.Decision{{Capacity: 10, ResetAfterMs: 5000}}},
-		"{0s true false []}": {RetryAfterMs: -1},
+		"{0s true false []}":               {RetryAfterMs: -1},
 	} {
 		message, err := proto.Marshal(m)
 		if err != nil {

@@ -2,8 +2,12 @@
 // tables into docs/benchmarks.md, and draws the charts in docs/benchmarks.
 //
 //	go run ./cmd/bench [-only PART] [-short] [-out FILE]
+//	go run ./cmd/bench limiter [NUMBER]
 //
-// Run it in the directory bench; -h names the parts. A run for the record takes 70 minutes, in
+// The second form starts a limiter of the part truth and prints the command that audits it, or lists
+// them.
+//
+// Run it in the directory bench; -h names the parts. A run for the record takes 80 minutes, in
 // which the machine should do nothing else. A short run takes about a minute: it shows that
 // everything works, and prints its tables without writing them, unless -out names a file.
 //
@@ -30,6 +34,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/chart"
 	"github.com/headgate/headgate/bench/internal/report"
 	"github.com/headgate/headgate/bench/internal/serverbench"
+	"github.com/headgate/headgate/bench/internal/truthbench"
 )
 
 func main() {
@@ -60,6 +65,9 @@ func names() []string {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "echo" {
 		return echo(ctx, args[1:], stderr)
+	}
+	if len(args) > 0 && args[0] == "limiter" {
+		return hold(ctx, strings.Join(args[1:], " "), stdout, stderr)
 	}
 	o, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -137,12 +145,22 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return chart.WriteBeside(page)
 }
 
+// hold starts one of the limiters of the part truth, or names them all.
+func hold(ctx context.Context, number string, stdout, stderr io.Writer) int {
+	w := work(false, func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) })
+	if err := within(w, func() error { return truthbench.Hold(ctx, w, number, stdout) }); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
 // echo runs one of the servers that the service is held against.
 func echo(ctx context.Context, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench echo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "127.0.0.1:0", "the address to listen on")
-	handler := flags.String("handler", "json", "what to answer with: json or bytes over HTTP, or grpc; proxy, to have the upstream server answer; or limited, behind the middleware")
+	handler := flags.String("handler", "json", "what to answer with: json or bytes over HTTP, or grpc; proxy, to have the upstream server answer; or limited or scarce, behind the middleware")
 	upstream := flags.String("upstream", "", "the URL of that; or of the store with the counters, memory or none")
 	if err := flags.Parse(args); err != nil {
 		return 2

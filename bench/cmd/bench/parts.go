@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/bench/internal/serverbench"
 	"github.com/headgate/headgate/bench/internal/servers"
 	"github.com/headgate/headgate/bench/internal/storebench"
+	"github.com/headgate/headgate/bench/internal/truthbench"
 	"github.com/headgate/headgate/bench/internal/tunebench"
 )
 
@@ -53,6 +54,7 @@ func parts() []part {
 		{name: "overhead", run: serverbench.Overhead, redis: redis},
 		{name: "replay", run: tunebench.Replay},
 		{name: "load", run: tunebench.Load},
+		{name: "truth", run: truthbench.Truth},
 		{name: "consumers", run: consumerbench.Run},
 		{name: "languages", run: languagebench.Languages, redis: redis},
 		{name: "llm", run: llmbench.Run},
@@ -68,10 +70,7 @@ func parts() []part {
 // section measures a part and returns its section, with a line about the machine. It
 // is nil if the part needs a program that is not there.
 func (p *part) section(ctx context.Context, short bool, tell func(string, ...any)) (_ *report.Section, err error) {
-	text, err := p.measure(ctx, &measure.Work{
-		Short: short, Source: "../server",
-		Tell: func(format string, args ...any) { tell(p.name+": "+format, args...) },
-	})
+	text, err := p.measure(ctx, work(short, func(format string, args ...any) { tell(p.name+": "+format, args...) }))
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		tell("%s: %v; its section stays as it is", p.name, err)
@@ -82,15 +81,33 @@ func (p *part) section(ctx context.Context, short bool, tell func(string, ...any
 	return &report.Section{Name: p.name, Body: machine() + "\n\n" + text.String()}, nil
 }
 
-// measure runs the part with all that it needs.
-func (p *part) measure(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
+// work is what all parts are run with.
+func work(short bool, tell func(string, ...any)) *measure.Work {
+	return &measure.Work{Short: short, Source: "../server", Tell: tell}
+}
+
+// within runs something with this program's name and a directory that is removed afterwards.
+func within(w *measure.Work, run func() error) (err error) {
 	if w.Program, err = os.Executable(); err != nil {
-		return nil, err
+		return err
 	}
 	if w.Dir, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(w.Dir)) }()
+	return errors.Join(run(), os.RemoveAll(w.Dir))
+}
+
+// measure runs the part with all that it needs.
+func (p *part) measure(ctx context.Context, w *measure.Work) (text *report.Text, err error) {
+	err = within(w, func() (err error) {
+		text, err = p.inside(ctx, w)
+		return err
+	})
+	return text, err
+}
+
+// inside runs the part, with a Redis if it asks for one.
+func (p *part) inside(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	if p.redis != "" {
 		if w.Redis, err = servers.StartRedis(ctx, p.redis); err != nil {
 			return nil, err

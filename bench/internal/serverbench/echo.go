@@ -29,7 +29,8 @@ import (
 //   - "grpc", which does that with messages of gRPC,
 //   - "proxy", a bare ReverseProxy before the server at the URL upstream, or
 //   - "limited", which answers with a document behind the middleware, with the counters in the
-//     store upstream: "memory", the URL of a Redis, or "none" for no middleware.
+//     store upstream: "memory", the URL of a Redis, or "none" for no middleware, or
+//   - "scarce", which is that with a limit of 10 requests in 5 seconds.
 func Echo(ctx context.Context, listen, handler, upstream string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", listen)
@@ -46,7 +47,10 @@ func Echo(ctx context.Context, listen, handler, upstream string) error {
 	case "proxy":
 		err = serveProxy(ctx, l, upstream)
 	case "limited":
-		err = serveLimited(ctx, l, upstream)
+		err = serveLimited(ctx, l, upstream, httplimit.Limit(httplimit.ByHeader("X-API-Key"), headgate.MustRule("bench", headgate.PerHour(1_000_000))))
+	case "scarce":
+		ten := headgate.Limit{Algorithm: headgate.SlidingWindow, Count: 10, Period: 5 * time.Second}
+		err = serveLimited(ctx, l, upstream, httplimit.Limit(httplimit.Everyone(), headgate.MustRule("bench", ten)))
 	default:
 		err = errors.Join(fmt.Errorf("there is no handler %q", handler), l.Close())
 	}
@@ -137,8 +141,8 @@ func serveDocument(ctx context.Context) (addr string, stop func(), err error) {
 	}, nil
 }
 
-// serveLimited serves the document with a limit for each API key that is never reached.
-func serveLimited(ctx context.Context, l net.Listener, store string) error {
+// serveLimited serves the document with a limit.
+func serveLimited(ctx context.Context, l net.Listener, store string, rule httplimit.Option) error {
 	handler := http.Handler(http.HandlerFunc(document))
 	if store != unlimited {
 		counters := headgate.Store(memory.New())
@@ -150,7 +154,7 @@ func serveLimited(ctx context.Context, l net.Listener, store string) error {
 			defer s.Close()
 			counters = s
 		}
-		limit, err := httplimit.New(counters, httplimit.Limit(httplimit.ByHeader("X-API-Key"), headgate.MustRule("bench", headgate.PerHour(1_000_000))))
+		limit, err := httplimit.New(counters, rule)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}

@@ -2,10 +2,6 @@ package serverbench
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -15,13 +11,7 @@ import (
 
 	"github.com/headgate/headgate/bench/internal/measure"
 	"github.com/headgate/headgate/bench/internal/report"
-)
-
-// rlsPeer is the program of envoyproxy/ratelimit that is measured. It is built as its own go.mod
-// says.
-const (
-	rlsPeer    = "github.com/envoyproxy/ratelimit/src/service_cmd"
-	rlsVersion = "v1.4.1-0.20260122083618-3fb702589d36"
+	"github.com/headgate/headgate/bench/internal/servers"
 )
 
 // rlsConfig is what both services are configured with: a nested limit that is
@@ -103,25 +93,18 @@ func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	theirs := filepath.Join(w.Dir, filepath.Base(rlsPeer))
-	build := exec.CommandContext(ctx, "go", "install", rlsPeer+"@"+rlsVersion)
-	build.Env = append(os.Environ(), "GOBIN="+w.Dir, "GOWORK=off")
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("serverbench: %s: %w: %s", build, err, text)
-	}
-	config, rules := filepath.Join(w.Dir, "ratelimit", "config"), filepath.Join(w.Dir, "rls.yaml")
-	err = errors.Join(os.MkdirAll(config, 0o700),
-		os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(rlsConfig), 0o600),
-		os.WriteFile(rules, []byte(rlsRules), 0o600))
+	theirs, err := servers.RateLimit(ctx, w.Dir, rlsConfig)
 	if err != nil {
-		return nil, fmt.Errorf("serverbench: %w", err)
+		return nil, err
 	}
+	rules, err := w.Write("rls.yaml", rlsRules)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(w.Dir, "ratelimit", "config")
 	serve := func(args ...string) []string {
 		return append([]string{ours, "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "ADDR"}, args...)
 	}
-	// Theirs is told by the environment, and asks for a port without a host.
-	peer := fmt.Sprintf("GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn DISABLE_STATS=true USE_STATSD=false "+
-		"REDIS_SOCKET_TYPE=tcp REDIS_URL=%s RUNTIME_ROOT=%s RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false exec %s", w.Redis.Addr, w.Dir, theirs)
 	serving := func(name, note string, role measure.Role, command []string) contender {
 		return contender{name: name, note: note, role: role, command: command}
 	}
@@ -134,7 +117,7 @@ func rlsField(ctx context.Context, w *measure.Work) ([]contender, error) {
 			measure.Floor, echoing(w, "grpc", "")),
 		serving("Headgate, Redis", "",
 			measure.Other, serve("--envoy-config", config, "--store", w.Redis.URL(), "--store-timeout", "10s")),
-		serving("envoyproxy/ratelimit, Redis", "the same configuration and Redis, whose own time is not counted; "+rlsVersion+", without headers, metadata and statistics",
-			measure.Other, []string{"/bin/sh", "-c", peer, "ADDR"}),
+		serving("envoyproxy/ratelimit, Redis", "the same configuration and Redis, whose own time is not counted; "+servers.RateLimitVersion+", without headers, metadata and statistics",
+			measure.Other, theirs(w.Redis.Addr)),
 	}, nil
 }

@@ -33,14 +33,7 @@ const within = 2 * time.Minute
 // the port of that alone. It returns when the server accepts connections. If the program is
 // missing, the error is [exec.ErrNotFound].
 func Start(ctx context.Context, command []string) (*Process, error) {
-	return launch(ctx, command, "", nil, func(ctx context.Context, addr string) error {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
+	return launch(ctx, command, "", nil, accepts)
 }
 
 // launch is Start in a directory, or in a new one if that is empty, and with another way to see
@@ -76,18 +69,57 @@ func launch(ctx context.Context, command []string, dir string, as *syscall.SysPr
 		return fail(err)
 	}
 	p.cmd = cmd
+	if err := p.await(ctx, ready); err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+// await waits until the server is ready.
+func (p *Process) await(ctx context.Context, ready func(ctx context.Context, addr string) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
-		if err = ready(ctx, p.Addr); err == nil {
-			return p, nil
+		err := ready(ctx, p.Addr)
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fail(fmt.Errorf("no answer on %s within %v: %w", p.Addr, within, err))
+			return fmt.Errorf("no answer on %s within %v: %w", p.Addr, within, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// accepts reports whether a server accepts connections.
+func accepts(ctx context.Context, addr string) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// Restart kills the server, and starts it after a while again, at the same address and in the same
+// directory. It returns when the server accepts connections.
+func (p *Process) Restart(ctx context.Context, down time.Duration) error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	_ = p.cmd.Wait() // It was killed.
+	select {
+	case <-ctx.Done():
+	case <-time.After(down):
+	}
+	again := exec.Command(p.cmd.Path, p.cmd.Args[1:]...)
+	again.Dir, again.SysProcAttr, again.Stdout, again.Stderr = p.cmd.Dir, p.cmd.SysProcAttr, &p.log, &p.log
+	if err := again.Start(); err != nil {
+		return fmt.Errorf("servers: starting %s again: %w", p.cmd.Path, err)
+	}
+	p.cmd = again
+	return p.await(ctx, accepts)
 }
 
 // Stop ends the server. If it did not end well, the error holds its log.
@@ -184,6 +216,32 @@ func FreeAddr(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("looking for a free port: %w", err)
 	}
 	return l.Addr().String(), l.Close()
+}
+
+// The program of envoyproxy/ratelimit. It is built as its own go.mod says.
+const (
+	rateLimit        = "github.com/envoyproxy/ratelimit/src/service_cmd"
+	RateLimitVersion = "v1.4.1-0.20260122083618-3fb702589d36"
+)
+
+// RateLimit builds envoyproxy/ratelimit into dir, with a configuration for it there, and returns the
+// command that serves with the counters in the Redis at an address.
+func RateLimit(ctx context.Context, dir, config string) (func(redis string) []string, error) {
+	build := exec.CommandContext(ctx, "go", "install", rateLimit+"@"+RateLimitVersion)
+	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("servers: %s: %w: %s", build, err, text)
+	}
+	place := filepath.Join(dir, "ratelimit", "config")
+	if err := errors.Join(os.MkdirAll(place, 0o700), os.WriteFile(filepath.Join(place, "bench.yaml"), []byte(config), 0o600)); err != nil {
+		return nil, fmt.Errorf("servers: %w", err)
+	}
+	// It is told by the environment, and asks for a port without a host.
+	const told = "GRPC_HOST=127.0.0.1 GRPC_PORT=${0##*:} HOST=127.0.0.1 PORT=0 DEBUG_HOST=127.0.0.1 DEBUG_PORT=0 LOG_LEVEL=warn DISABLE_STATS=true USE_STATSD=false " +
+		"REDIS_SOCKET_TYPE=tcp REDIS_URL=%s RUNTIME_ROOT=%s RUNTIME_SUBDIRECTORY=ratelimit RUNTIME_APPDIRECTORY=config RUNTIME_WATCH_ROOT=false exec %s"
+	return func(redis string) []string {
+		return []string{"/bin/sh", "-c", fmt.Sprintf(told, redis, dir, filepath.Join(dir, filepath.Base(rateLimit))), "ADDR"}
+	}, nil
 }
 
 // Build builds Headgate's server from the module at source into dir, and returns the name of the

@@ -20,10 +20,10 @@ type Redis struct {
 	admin *redis.Client // for INFO and the like, apart from the traffic that is measured
 }
 
-// StartRedis runs the server binary without persistence.
-func StartRedis(ctx context.Context, binary string) (_ *Redis, err error) {
+// StartRedis runs the server binary without persistence, unless further arguments say otherwise.
+func StartRedis(ctx context.Context, binary string, args ...string) (_ *Redis, err error) {
 	s := new(Redis)
-	command := []string{binary, "--bind", "127.0.0.1", "--port", "PORT", "--save", "", "--appendonly", "no", "--daemonize", "no"}
+	command := append([]string{binary, "--bind", "127.0.0.1", "--port", "PORT", "--save", "", "--appendonly", "no", "--daemonize", "no"}, args...)
 	s.Process, err = launch(ctx, command, "", nil, func(ctx context.Context, addr string) error {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		if err := client.Ping(ctx).Err(); err != nil {

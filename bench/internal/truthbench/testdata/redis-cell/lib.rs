@@ -1,0 +1,1 @@
+// Only the dependency is of use.
