@@ -126,7 +126,7 @@ export interface AcquireRequest {
   cost?: number;
   /** For how long the permit lasts without being renewed: at most the rule's ttl, which is the default. */
   ttl?: number;
-  /** How long to wait while no permit is free: up to 600000. The default is 0. */
+  /** How long to wait while no permit is free, if the rule has a wait: up to 600000. The default is 0. */
   wait?: number;
   /** Ends the wait. */
   signal?: AbortSignal;
@@ -236,7 +236,7 @@ export interface LimitOptions<Req = any, Res = any> extends Omit<ClientOptions, 
   maxDelay?: number;
   /** Answers a denied request instead of the problem document. The headers are set. */
   onDenied?: (req: Req, res: Res, verdict: Verdict) => void | Promise<void>;
-  /** Is told of each error: the service does not answer, or it did not understand. */
+  /** Is told of each error: the service does not answer, or it did not understand. The default is a warning of the process, once a second at most. */
   onFailure?: (err: HeadgateError, req: Req) => void;
 }
 

@@ -6,6 +6,9 @@ const { UNMATCHED, routeOf } = require('./route.js');
 
 const DEFAULT_MAX_DELAY = 30_000;
 
+// For how long an answer is held until the service knows its status, in milliseconds.
+const HELD = 1000;
+
 // How long a value may be for the service to count by it, in bytes.
 const MAX_VALUE = 8192;
 
@@ -63,7 +66,7 @@ function limiter(options, door) {
     onNoAnswer = 'allow',
     maxDelay = DEFAULT_MAX_DELAY,
     onDenied,
-    onFailure,
+    onFailure = warner(),
     ...unknown
   } = options;
   const strange = Object.keys(unknown);
@@ -119,7 +122,7 @@ function limiter(options, door) {
     if (units === 0) {
       return true;
     }
-    const failed = (err) => onFailure && onFailure(err, req);
+    const failed = (err) => onFailure(err, req);
     let request, verdict;
     try {
       request = { descriptor: await describe(req), cost: units };
@@ -189,6 +192,18 @@ function limiter(options, door) {
   };
 }
 
+// warner tells those of failures who have not said whom to tell, once a second at most.
+function warner() {
+  let next = 0;
+  return (err) => {
+    const now = Date.now();
+    if (now >= next) {
+      next = now + 1000;
+      process.emitWarning(err.message, 'HeadgateWarning');
+    }
+  };
+}
+
 /**
  * Waits for the delay of a leaky bucket. One that is too long becomes a denial, and
  * what the request took is given back, as it is when the client goes away: then the
@@ -230,32 +245,64 @@ async function hold(client, request, verdict, res, most, failed) {
 }
 
 /**
- * Calls settle once, with the status that the request ends with. A handler may go on when its client
- * has gone, and its status counts. So it is that of res.end, and the event only counts for an answer
- * that was begun and never ended.
+ * Calls settle once, with the status that the request ends with, and holds the answer back until that is done,
+ * so that the next request of the same client meets the new state. A handler may go on when its client has
+ * gone, and its status counts.
  */
 function atEnd(res, settle) {
-  let settled = false;
-  const once = () => {
-    if (!settled) {
-      settled = true;
-      settle(res.statusCode);
-    }
+  const { end, writeHead } = res;
+  let settled;
+  let done = false;
+  let ended = false;
+  const begin = () => {
+    settled ||= within(HELD, settle(res.statusCode)).then(() => { done = true; });
+    return settled;
   };
   if (res.writableEnded) {
-    once(); // Somebody else has answered meanwhile.
+    begin(); // Somebody else has answered meanwhile.
     return;
   }
-  const { end } = res;
-  res.end = function (...args) {
-    once();
-    return end.apply(this, args);
-  };
-  res.once('close', () => {
-    if (res.headersSent) {
-      once();
+  res.writeHead = function (...args) {
+    writeHead.apply(this, args);
+    // Streams of HTTP/2 share a socket, which others need.
+    const socket = !done && !(res.req.httpVersionMajor > 1) && res.socket;
+    if (socket) {
+      socket.cork();
     }
-  });
+    begin().then(() => socket && socket.uncork());
+    return this;
+  };
+  res.end = function (...args) {
+    if (!res.headersSent) {
+      // What is ended is not to be changed any more, as if it were not held.
+      writeHeadOf(res, args);
+    }
+    if (done) {
+      return end.apply(this, args);
+    }
+    if (!ended) {
+      ended = true;
+      begin().then(() => end.apply(this, args));
+    }
+    return this;
+  };
+}
+
+// writeHeadOf does what end does for an answer that was not begun: the whole body is known.
+function writeHeadOf(res, [chunk, encoding]) {
+  const bodiless = res.req.method === 'HEAD' || res.statusCode === 204 || res.statusCode === 304;
+  if (!bodiless && !['content-length', 'transfer-encoding', 'trailer'].some((name) => res.hasHeader(name))) {
+    const body = typeof chunk === 'string' || chunk instanceof Uint8Array ? chunk : '';
+    res.setHeader('content-length', Buffer.byteLength(body, typeof encoding === 'string' ? encoding : 'utf8'));
+  }
+  res.writeHead(res.statusCode);
+}
+
+/** Waits for the promise, but no longer than for so many milliseconds. */
+async function within(milliseconds, promise) {
+  let timer;
+  await Promise.race([promise, new Promise((resolve) => { timer = setTimeout(resolve, milliseconds); })]);
+  clearTimeout(timer);
 }
 
 function send(req, res, problem) {

@@ -253,6 +253,13 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
       assert.equal(a.headers['retry-after'], want === 503 ? '5' : undefined);
       assert.deepEqual(failures, [['UnavailableError', 0, '/items/7']]);
     }
+    const warnings = [];
+    const listener = (warning) => { if (warning.name === 'HeadgateWarning') warnings.push(warning.message); };
+    process.on('warning', listener);
+    t.after(() => process.off('warning', listener));
+    const { base } = await limited(t, { url: service.url });
+    assert.equal((await ask(`${base}/items/7`)).status, 200);
+    assert.match(warnings[0], /does not answer/);
   });
 
   named('a service that is too slow, and one that is none', async (t) => {
@@ -322,7 +329,7 @@ rules:
     const login = async (status) => (await ask(`${base}/login`, { method: 'POST', headers: { 'x-status': String(status) } })).status;
     for (let i = 0; i < 5; i++) {
       assert.equal(await login(200), 200);
-      await until('it is settled', async () => (await left()) === 2);
+      assert.equal(await left(), 2);
     }
     assert.deepEqual([await login(401), await login(401), await login(200)], [401, 401, 429]);
 
@@ -339,6 +346,48 @@ rules:
     go();
     await until('it is settled by the status of the handler', async () => (await left()) === 2);
     assert.deepEqual(failures, []);
+  });
+
+  named('an answer is held until the service knows its status', async (t) => {
+    const answers = {
+      '/sent': (req, res) => res.status(201).send('done'),
+      '/ended': (req, res) => {
+        res.statusCode = 201;
+        res.end('done');
+        assert.throws(() => res.setHeader('x', 'too late'), { code: 'ERR_HTTP_HEADERS_SENT' });
+        res.end();
+      },
+      '/streamed': (req, res) => {
+        res.writeHead(201, { 'content-length': 4 });
+        res.write('do');
+        setTimeout(() => res.end('ne'), 5);
+      },
+      '/chunked': (req, res) => {
+        res.status(201).write('do');
+        res.end('ne');
+      },
+    };
+    const order = [];
+    const app = express();
+    app.use(limit({
+      client: {
+        check: async () => ({ allowed: true, delay_ms: 0, headers: {}, status: 200, decisions: [], reservation: 'r' }),
+        settle: async ({ status }) => {
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          order.push(status);
+        },
+      },
+    }));
+    for (const [path, answer] of Object.entries(answers)) {
+      app.get(path, answer);
+    }
+    const base = await listen(t, app);
+    for (const path of Object.keys(answers)) {
+      const a = await ask(base + path);
+      order.push(path);
+      assert.deepEqual([a.status, a.text, a.headers['content-length']], [201, 'done', path === '/chunked' ? undefined : '4']);
+    }
+    assert.deepEqual(order, Object.keys(answers).flatMap((path) => [201, path]));
   });
 
   named('a client that goes away while it is held', async (t) => {
