@@ -241,7 +241,7 @@ def test_a_fork_has_connections_of_its_own(server: Service) -> None:
         if pid == 0:
             try:
                 ok = all(client.check("many").allowed for _ in range(50))
-                ok = ok and all(c.socket is not kept for c in client._idle) and permit.release()
+                ok = ok and all(c.socket is not kept for c in client._idle) and kept.fileno() < 0 and permit.release()
                 os._exit(0 if ok else 1)
             finally:
                 os._exit(2)

@@ -167,6 +167,8 @@ class Client:
     ) -> "Permit":
         """Take a permit of a rule that bounds what is in progress, waiting for it up to ``wait`` seconds.
 
+        It waits only if the rule has a ``wait``.
+
         A thread renews it until it is released. In a ``with``, a denial is a `DeniedError`.
         """
         lease = self._run(self._calls.acquire(holder_of(rule, key, holder), cost, ttl, wait))
@@ -240,7 +242,10 @@ class Client:
     def _send(self, call: Send) -> Answer:
         if self._pid != os.getpid():
             # The connections are the parent's: they are closed here, and stay open there.
+            parents = self._idle
             self._idle, self._permits, self._behind, self._pid = deque(), set(), set(), os.getpid()
+            for connection in parents:
+                connection.socket.close()
         connection = self._connect(call.deadline)
         try:
             answer = connection.ask(call.request, call.deadline)
