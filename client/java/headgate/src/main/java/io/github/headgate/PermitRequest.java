@@ -55,7 +55,7 @@ public final class PermitRequest {
     }
 
     /**
-     * Waits for the permit, in line.
+     * Waits for the permit, in line, if its rule has a wait.
      *
      * @param longest zero to ten minutes
      * @return the request that waits

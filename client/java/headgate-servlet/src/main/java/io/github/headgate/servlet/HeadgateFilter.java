@@ -28,6 +28,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.function.ToLongFunction;
 
@@ -56,6 +57,7 @@ public final class HeadgateFilter implements Filter {
     private final Function<HttpServletRequest, Map<String, String>> facts;
     private final ToLongFunction<HttpServletRequest> cost;
     private final Duration maxDelay;
+    private final AtomicLong warned = new AtomicLong();
 
     private HeadgateFilter(Builder builder) {
         client = builder.client;
@@ -222,9 +224,21 @@ public final class HeadgateFilter implements Filter {
             request.getServletContext().log("headgate: " + err.getMessage(), err);
             throw new RefusedException(500, "The request could not be handled", null);
         } catch (UnavailableException err) {
-            return Verdict.undecided(err, OnFailure.ALLOW);
+            verdict = Verdict.undecided(err, OnFailure.ALLOW);
+        }
+        if (verdict.error() != null) {
+            warn(request, verdict.error());
         }
         return verdict.allowed() && !verdict.delay().isZero() ? hold(asked, verdict) : verdict;
+    }
+
+    /** Says in the log, once a second at most, why there was no decision. */
+    private void warn(HttpServletRequest request, UnavailableException failure) {
+        long now = System.nanoTime();
+        long last = warned.get();
+        if ((last == 0 || now - last >= 1_000_000_000) && warned.compareAndSet(last, now)) {
+            request.getServletContext().log("headgate: no decision: " + failure.getMessage());
+        }
     }
 
     /** Waits for the delay of a leaky bucket. One that is too long gives back what was taken. */
