@@ -22,7 +22,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | packages [-snapshot] [-nfpm PROGRAM] [OS/ARCH…]")
+var errUsage = errors.New("usage: release check | tidy [-write] | proxy DIR | tags | packages [-snapshot] [-nfpm PROGRAM] [-flit DIR] [-maven ARGUMENTS] [-into DIR] [OS/ARCH…]")
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -37,6 +37,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if args[0] == "packages" {
 		flags.BoolVar(&p.snapshot, "snapshot", false, "take the tree as it is, without a tag")
 		flags.StringVar(&p.nfpm, "nfpm", "nfpm", "the program that makes packages of Linux")
+		flags.StringVar(&p.flit, "flit", "", "a directory with flit_core, which builds packages of Python (default: it is fetched)")
+		flags.StringVar(&p.maven, "maven", "", "further arguments for Maven")
+		flags.StringVar(&p.dir, "into", "", "the directory for what is made, which is emptied first (default: bin/packages)")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -50,7 +53,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		r.printTags(out)
 		return nil
 	case args[0] == "packages":
-		p.r, p.dir = r, filepath.Join(r.Top, "bin", "packages")
+		p.r = r
+		if p.dir == "" {
+			p.dir = filepath.Join(r.Top, "bin", "packages")
+		}
 		return p.make(ctx, flags.Args(), out)
 	case args[0] == "proxy" && flags.NArg() == 1:
 		return r.proxy(flags.Arg(0), out)

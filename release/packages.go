@@ -25,11 +25,9 @@ type packaging struct {
 	// nfpm makes packages of Linux. snapshot allows a tree that has no tag, or changes.
 	nfpm     string
 	snapshot bool
-	// backend is a directory with flit_core, which builds packages of Python. Empty means that it is
-	// fetched.
-	backend string
-	// java has further arguments for Maven.
-	java []string
+	// flit is a directory with flit_core, which builds packages of Python. Empty means that it is
+	// fetched. maven has further arguments for Maven.
+	flit, maven string
 
 	dir     string    // of what is made
 	version string    // without its v
@@ -69,14 +67,15 @@ func (p *packaging) make(ctx context.Context, only []string, out io.Writer) erro
 		}
 		fmt.Fprintln(out, "ok", platform)
 	}
-	if err := p.python(ctx); err != nil {
-		return fmt.Errorf("python: %w", err)
+	for _, of := range []struct {
+		language string
+		make     func(context.Context) error
+	}{{"python", p.python}, {"node", p.node}, {"java", p.jars}} {
+		if err := of.make(ctx); err != nil {
+			return fmt.Errorf("%s: %w", of.language, err)
+		}
+		fmt.Fprintln(out, "ok", of.language)
 	}
-	fmt.Fprintln(out, "ok python")
-	if err := p.jars(ctx); err != nil {
-		return fmt.Errorf("java: %w", err)
-	}
-	fmt.Fprintln(out, "ok java")
 	return p.sums()
 }
 
@@ -122,36 +121,69 @@ func (p *packaging) platform(ctx context.Context, goos, goarch string) error {
 	return nil
 }
 
+// staged copies a directory of the repository to a place of its own, with the licence, which every
+// package has. What git ignores is left out. Who calls it removes the place.
+func (p *packaging) staged(ctx context.Context, dir string) (place string, err error) {
+	if place, err = os.MkdirTemp("", "headgate-stage-"); err != nil {
+		return "", err
+	}
+	names, err := p.run(ctx, nil, "git", "ls-files", "--cached", "--others", "--exclude-standard", dir)
+	for name := range strings.Lines(names + "\nLICENSE\nNOTICE\n") {
+		name = strings.TrimSpace(name)
+		to := filepath.Join(place, filepath.FromSlash(strings.TrimPrefix(name, dir+"/")))
+		text, failed := os.ReadFile(filepath.Join(p.r.Top, filepath.FromSlash(name)))
+		if errors.Is(failed, fs.ErrNotExist) {
+			continue // It was removed, and git has not been told.
+		}
+		err = errors.Join(err, failed, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, 0o644))
+	}
+	return place, err
+}
+
 // python builds the wheel and the source distribution of client/python. Their build backend is one
 // small package, which is fetched for it unless it is there.
 func (p *packaging) python(ctx context.Context) (err error) {
-	backend := p.backend
+	from, err := p.staged(ctx, "client/python")
+	defer func() { err = errors.Join(err, os.RemoveAll(from)) }()
+	if err != nil {
+		return err
+	}
+	backend := p.flit
 	if backend == "" {
-		if backend, err = os.MkdirTemp("", "headgate-backend-"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(backend)) }()
+		backend = filepath.Join(from, "backend")
 		if _, err := p.run(ctx, nil, "python3", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", backend,
 			"-r", "client/python/build-requirements.txt"); err != nil {
 			return err
 		}
 	}
 	// The backend looks at the directory that it runs in.
-	const build = "import os; from flit_core import buildapi; os.chdir('client/python'); buildapi.build_sdist(os.environ['INTO']); buildapi.build_wheel(os.environ['INTO'])"
-	_, err = p.run(ctx, []string{"PYTHONPATH=" + backend, "INTO=" + p.dir, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.changed.Unix(), 10)}, "python3", "-c", build)
+	const build = "import os; from flit_core import buildapi; os.chdir(os.environ['FROM']); buildapi.build_sdist(os.environ['INTO']); buildapi.build_wheel(os.environ['INTO'])"
+	_, err = p.run(ctx, []string{"PYTHONPATH=" + backend, "FROM=" + from, "INTO=" + p.dir, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.changed.Unix(), 10)}, "python3", "-c", build)
+	return err
+}
+
+// node packs client/node as the registry of npm takes it.
+func (p *packaging) node(ctx context.Context) (err error) {
+	from, err := p.staged(ctx, "client/node")
+	defer func() { err = errors.Join(err, os.RemoveAll(from)) }()
+	if err != nil {
+		return err
+	}
+	_, err = p.run(ctx, nil, "npm", "pack", "--silent", "--pack-destination", p.dir, from)
 	return err
 }
 
 // jars builds client/java with Maven, and keeps what a repository has of it: of each module the jar, its
 // sources, its documentation and its pom, and the pom that they have in common.
 func (p *packaging) jars(ctx context.Context) (err error) {
-	repository, err := os.MkdirTemp("", "headgate-maven-")
+	from, err := p.staged(ctx, "client/java")
+	defer func() { err = errors.Join(err, os.RemoveAll(from)) }()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(repository)) }()
-	build := []string{"mvn", "-q", "-B", "-f", "client/java", "-pl", "!tests", "-Dproject.build.outputTimestamp=" + p.changed.Format(time.RFC3339), "-DaltDeploymentRepository=made::file://" + repository}
-	if _, err := p.run(ctx, nil, append(append(build, p.java...), "clean", "deploy")...); err != nil {
+	repository := filepath.Join(from, "repository")
+	build := []string{"mvn", "-q", "-B", "-f", from, "-pl", "!tests", "-Dproject.build.outputTimestamp=" + p.changed.Format(time.RFC3339), "-DaltDeploymentRepository=made::file://" + repository}
+	if _, err := p.run(ctx, nil, append(append(build, strings.Fields(p.maven)...), "deploy")...); err != nil {
 		return err
 	}
 	return filepath.WalkDir(repository, func(path string, entry fs.DirEntry, err error) error {
