@@ -161,16 +161,16 @@ func (s *site) post(t *testing.T, path string, what any) {
 	}
 }
 
-// TestDashboard has one Chromium for all tests, because each takes seconds of a processor to start.
+// TestDashboard has one Chromium for its tests, because each takes seconds of a processor to start.
 // Each test has a server of its own, and a window that shares nothing with those of others.
 func TestDashboard(t *testing.T) {
+	t.Parallel()
 	c := startChromium(t)
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, c *chromium)
 	}{
 		{"abuser", abuser},
-		{"questions", questions},
 		{"pages", pages},
 		{"live", live},
 		{"flow", flowPage},
@@ -244,7 +244,10 @@ func eval[T any](t *testing.T, ctx context.Context, script string) T { //nolint:
 // until waits until a script is true.
 func until(t *testing.T, ctx context.Context, script string) { //nolint:revive // The context is the tab.
 	t.Helper()
-	for end := time.Now().Add(within); !eval[bool](t, ctx, "!!("+script+")"); time.Sleep(50 * time.Millisecond) {
+	// Some of it comes with the next minute, and each question costs the browser and the test.
+	wait := 25 * time.Millisecond
+	for end := time.Now().Add(within); !eval[bool](t, ctx, "!!("+script+")"); time.Sleep(wait) {
+		wait = min(2*wait, 400*time.Millisecond)
 		if time.Now().After(end) {
 			t.Fatalf("it does not become true: %s\n%s", script, eval[string](t, ctx, "document.body.innerText"))
 		}

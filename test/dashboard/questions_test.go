@@ -52,11 +52,13 @@ const culprit = "203.0.113.66"
 // widths are those of a desk and of a phone.
 var widths = []int64{1440, 390}
 
-// questions plays an operator who knows nothing of the policy, and who is asked seven things: who is
+// TestQuestions plays an operator who knows nothing of the policy, and who is asked seven things: who is
 // limited, by which rule, why, since when, is it us or the client, what would it need, and what has
 // changed. The store is there, then slow, then gone, and then there again. Every answer is read off a
-// page, at both widths.
-func questions(t *testing.T, c *chromium) {
+// page, at both widths. Most of its two minutes it waits, so it has a Chromium of its own, beside TestDashboard.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	c := startChromium(t)
 	redis := servers.Start(t, servers.Redis)
 	delay := new(atomic.Int64)
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
@@ -78,7 +80,7 @@ func questions(t *testing.T, c *chromium) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(50 * time.Millisecond):
 			}
 		}
 	}()

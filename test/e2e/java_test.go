@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -14,27 +15,47 @@ const (
 	springBoot4 = "spring-boot-4.1.2"
 )
 
-// javaPath compiles the package and further sources, with Spring Boot 3, and returns where programs
-// find that.
-func javaPath(t *testing.T, sources ...string) string {
+// javaPath returns where programs find the package, which is compiled with Spring Boot 3, once for all
+// tests.
+func javaPath(t *testing.T) string {
 	t.Helper()
-	health, err := filepath.Glob(filepath.Join(tool(t, springBoot4), "spring-boot-health-*.jar"))
-	if err != nil || len(health) != 1 {
-		t.Fatalf("%s has %q: %v", springBoot4, health, err)
+	javaPackage.Do(func() {
+		health, err := filepath.Glob(filepath.Join(tool(t, springBoot4), "spring-boot-health-*.jar"))
+		if err != nil || len(health) != 1 {
+			t.Fatalf("%s has %q: %v", springBoot4, health, err)
+		}
+		var sources []string
+		for _, module := range []string{"headgate", "headgate-servlet", "headgate-spring-boot-starter"} {
+			sources = append(sources, javaSources(t, module)...)
+		}
+		resources, err := filepath.Abs("../../client/java/headgate-spring-boot-starter/src/main/resources")
+		if err != nil {
+			t.Fatal(err)
+		}
+		javaPackage.path = javac(t, filepath.Join(scratch, "java"), health[0], sources) + string(filepath.ListSeparator) + resources
+	})
+	if javaPackage.path == "" {
+		t.Fatal("the package for Java was not compiled")
 	}
-	out, jars := t.TempDir(), filepath.Join(tool(t, javaTools), "*")+string(filepath.ListSeparator)+health[0]
-	args := []string{"-J-XX:TieredStopAtLevel=1", "-parameters", "--release", "17", "-Xlint:all,-processing,-serial,-classfile", "-Werror", "-cp", jars, "-d", out}
-	for _, module := range []string{"headgate", "headgate-servlet", "headgate-spring-boot-starter"} {
-		args = append(args, javaSources(t, module)...)
+	return javaPackage.path
+}
+
+var javaPackage struct {
+	sync.Once
+	path string
+}
+
+// javac compiles sources of Java into a directory, which it returns.
+func javac(t *testing.T, out, path string, sources []string) string {
+	t.Helper()
+	args := []string{
+		"-J-XX:TieredStopAtLevel=1", "-parameters", "--release", "17", "-Xlint:all,-processing,-serial,-classfile", "-Werror",
+		"-cp", path + string(filepath.ListSeparator) + filepath.Join(tool(t, javaTools), "*"), "-d", out,
 	}
-	if out, err := command(t, "javac", append(args, sources...)...).CombinedOutput(); err != nil {
-		t.Fatalf("javac: %v\n%s", err, out)
+	if said, err := command(t, "javac", append(args, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, said)
 	}
-	resources, err := filepath.Abs("../../client/java/headgate-spring-boot-starter/src/main/resources")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out + string(filepath.ListSeparator) + resources
+	return out
 }
 
 // javaSources are those of a module.
@@ -51,13 +72,13 @@ func javaSources(t *testing.T, module string) (sources []string) {
 	return sources
 }
 
-// runJUnit runs the tests of Java that were compiled, to their end, or which of them the options say.
-func runJUnit(t *testing.T, path, tools string, env []string, options ...string) {
+// runJUnit runs the tests of Java that were compiled into a directory, to their end, or which of them
+// the options say.
+func runJUnit(t *testing.T, compiled, tools string, env []string, options ...string) {
 	t.Helper()
-	compiled, _, _ := strings.Cut(path, string(filepath.ListSeparator))
-	jars := string(filepath.ListSeparator) + filepath.Join(tool(t, tools), "*")
+	path := strings.Join([]string{compiled, javaPath(t), filepath.Join(tool(t, tools), "*")}, string(filepath.ListSeparator))
 	cmd := command(t, "java", append([]string{
-		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path + jars, "org.junit.platform.console.ConsoleLauncher", "execute",
+		"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute",
 		"--scan-classpath", compiled, "--details=summary", "--disable-banner", "--disable-ansi-colors", "--fail-if-no-tests",
 	}, options...)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -71,7 +92,7 @@ func runJUnit(t *testing.T, path, tools string, env []string, options ...string)
 // Boot and Tomcat.
 func TestJavaPackage(t *testing.T) {
 	t.Parallel()
-	path, env := javaPath(t, javaSources(t, "tests")...), []string{"HEADGATE_PROGRAM=" + binary}
-	runJUnit(t, path, javaTools, env)
-	runJUnit(t, path, springBoot4, env, "--include-package=io.github.headgate.spring")
+	compiled, env := javac(t, t.TempDir(), javaPath(t), javaSources(t, "tests")), []string{"HEADGATE_PROGRAM=" + binary}
+	runJUnit(t, compiled, javaTools, env)
+	runJUnit(t, compiled, springBoot4, env, "--include-package=io.github.headgate.spring")
 }

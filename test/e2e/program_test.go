@@ -20,17 +20,22 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
-// binary is the program under test, which TestMain builds.
-var binary string
+// binary is the program under test, which TestMain builds. scratch is a directory for what tests share,
+// which is removed after the last of them.
+var binary, scratch string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if binary, err = servers.Headgate(); err != nil {
+	if binary, err = servers.Headgate(); err == nil {
+		scratch, err = os.MkdirTemp("", "headgate-e2e-")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer os.RemoveAll(scratch)
 	return m.Run()
 }
 

@@ -64,6 +64,7 @@ func asks(ctx context.Context, t *testing.T, began time.Time, rate int, bases ..
 // that is 2, 80 and 150 ms away. A server is killed, the demand moves, the home fails over, and a
 // region is cut off. All together never admit more than the limit.
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	for _, home := range []string{"redis", "postgres"} {
 		t.Run(home, func(t *testing.T) {
 			t.Parallel()

@@ -74,5 +74,5 @@ func TestTestingPage(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
-	runJUnit(t, javaPath(t, filepath.Join(dir, "LoginTest.java")), javaTools, env)
+	runJUnit(t, javac(t, t.TempDir(), javaPath(t), []string{filepath.Join(dir, "LoginTest.java")}), javaTools, env)
 }
