@@ -57,6 +57,7 @@ func parts() []part {
 		{name: "truth", run: truthbench.Truth},
 		{name: "consumers", run: consumerbench.Run},
 		{name: "languages", run: languagebench.Languages, redis: redis},
+		{name: "express", run: languagebench.Express, redis: redis},
 		{name: "llm", run: llmbench.Run},
 		{name: "consistency", run: serverbench.Consistency, redis: redis},
 		{name: "lease", run: storebench.Leases, redis: redis},

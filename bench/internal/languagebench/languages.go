@@ -42,8 +42,8 @@ const (
 const free, few = 0, 1
 
 const policy = `rules:
-  - { name: python-free, match: { route: GET /free }, per: [api_key], algorithm: sliding_window, limits: [1000000 per 1h] }
-  - { name: python-few, match: { route: GET /few }, per: [api_key], algorithm: sliding_window, limits: [%d per %ds] }
+  - { name: site-free, match: { route: GET /free }, per: [api_key], algorithm: sliding_window, limits: [1000000 per 1h] }
+  - { name: site-few, match: { route: GET /few }, per: [api_key], algorithm: sliding_window, limits: [%d per %ds] }
   - { name: free, match: { java: present }, per: [java], limits: [1000000000 per 1h] }
   - { name: few, match: { java: present }, per: [java], limits: [%d per 1h burst %d] }
 `
@@ -54,15 +54,7 @@ const policy = `rules:
 func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	p := measure.Choose(w, plan{measure.Plan{Rounds: 3, Slice: 4 * time.Second, Callers: 16, Keys: 1000}, 2 * time.Second},
 		plan{measure.Plan{Rounds: 1, Slice: 2 * time.Second, Callers: 4, Keys: 10}, time.Second})
-	binary, err := w.Server(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rules, err := w.Write("languages.yml", fmt.Sprintf(policy, windowLimit, windowSeconds, bucketPerHour, bucketBurst))
-	if err != nil {
-		return nil, err
-	}
-	service, err := servers.Start(ctx, []string{binary, "serve", "--listen", "ADDR", "--store", w.Redis.URL(), "--store-timeout", "5s", "--config", rules})
+	service, err := serve(ctx, w, w.Redis.URL())
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +67,19 @@ func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error)
 		return nil, err
 	}
 	return text, nil
+}
+
+// serve starts a service whose limits are counted in the store.
+func serve(ctx context.Context, w *measure.Work, store string) (*servers.Process, error) {
+	binary, err := w.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := w.Write("languages.yml", fmt.Sprintf(policy, windowLimit, windowSeconds, bucketPerHour, bucketBurst))
+	if err != nil {
+		return nil, err
+	}
+	return servers.Start(ctx, []string{binary, "serve", "--listen", "ADDR", "--store", store, "--store-timeout", "5s", "--config", rules})
 }
 
 func data(of string) (string, error) { return filepath.Abs("internal/languagebench/testdata/" + of) }

@@ -1,0 +1,98 @@
+package languagebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/bench/internal/measure"
+	"github.com/headgate/headgate/bench/internal/report"
+	"github.com/headgate/headgate/bench/internal/servers"
+)
+
+// Express measures a site in Express with each of its limiters, asked by one connection and by many. A
+// run for the record takes about two minutes.
+func Express(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
+	p := measure.Choose(w, plan{measure.Plan{Rounds: 3, Slice: 3 * time.Second, Callers: 16, Keys: 1000}, time.Second},
+		plan{measure.Plan{Rounds: 1, Slice: time.Second, Callers: 4, Keys: 10}, time.Second / 2})
+	site, err := data("node/site.js")
+	if err != nil {
+		return nil, err
+	}
+	peers, err := tool("node-peers-1")
+	if err != nil {
+		return nil, err
+	}
+	ours, err := filepath.Abs("../client/node")
+	if err != nil {
+		return nil, err
+	}
+	var asked [2]string // the services, by where they count
+	for i, store := range []string{w.Redis.URL(), "memory"} {
+		service, failed := serve(ctx, w, store)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, service.Stop()) }()
+		asked[i] = service.Addr
+	}
+	const one, many = 0, 1
+	rows := measure.Rows{
+		{Name: "bare", Role: measure.Floor, Note: "no limit"},
+		{Name: "headgate", Role: measure.Ours, Note: "the middleware, and the service, which counts in Redis"},
+		{Name: "headgate, memory", Role: measure.Ours, Note: "the same, and the service counts in memory"},
+		{Name: "express-rate-limit", Note: "a fixed window in Redis, by rate-limit-redis and node-redis"},
+	}
+	err = p.Turns(ctx, w, rows, []int{one, many}, func(_, condition, i int) (s measure.Sample, err error) {
+		if err := w.Redis.Flush(ctx); err != nil {
+			return s, err
+		}
+		contender, _, memory := strings.Cut(rows[i].Name, ", memory")
+		service := asked[0]
+		if memory {
+			service = asked[1]
+		}
+		express, err := servers.Start(ctx, []string{
+			"env", "NODE_ENV=production", "NODE_PATH=" + filepath.Join(peers, "node_modules"), "PACKAGE=" + ours, "CONTENDER=" + contender, "REDIS=" + w.Redis.URL(), "HEADGATE=http://" + service,
+			"node", site, "PORT",
+		})
+		if err != nil {
+			return s, err
+		}
+		defer func() { err = errors.Join(err, express.Stop()) }()
+		q := p
+		if condition == one {
+			q.Callers = 1
+		}
+		if _, _, err := q.ask(ctx, express.Addr, "/free", p.warm); err != nil {
+			return s, err
+		}
+		s, _, err = q.ask(ctx, express.Addr, "/free", p.Slice)
+		return s, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	text := new(report.Text)
+	text.Say("Express in one process, a closed loop, %d keys; the median of %d rounds of %v.\n\n", p.Keys, p.Rounds, p.Slice)
+	table := &report.Table{Columns: []string{"Express with", "p50, ms", "p50 added, ms", "p99, ms", fmt.Sprintf("p50 added of %d", p.Callers), "requests/s of " + strconv.Itoa(p.Callers)}}
+	added := func(r *measure.Row, condition int) float64 {
+		p50 := measure.Millis(measure.Sample.P50)
+		return r.Median(condition, p50) - rows[0].Median(condition, p50)
+	}
+	for i := range rows {
+		r := &rows[i]
+		table.Add(r.Name, report.Number(r.Median(one, measure.Millis(measure.Sample.P50))), report.Number(added(r, one)), report.Number(r.Median(one, measure.Millis(measure.Sample.P99))),
+			report.Number(added(r, many)), report.Number(r.Median(many, measure.Sample.PerSecond)))
+	}
+	text.Say("%s\n", table)
+	rows.Notes(text)
+	peer := added(rows.Named("express-rate-limit"), one)
+	text.AtMost(1, added(rows.Named("headgate"), one)/peer, "Express: p50 added ÷ that of express-rate-limit")
+	text.AtMost(1, added(rows.Named("headgate, memory"), one)/peer, "Express, the service counts in memory: p50 added ÷ that of express-rate-limit")
+	return text, nil
+}
