@@ -848,7 +848,7 @@ func TestSlowBucket(t *testing.T) {
 	bubbletest.Test(t, func(t *testing.T) {
 		limit := headgate.Per(60, 10*time.Minute)
 		w := newWorld(t, 1, limit, 2, 10*time.Second)
-		for i := range 24 {
+		for i := range race.Fewer(24) {
 			for j, r := range w.regions {
 				r.offered = 0.02
 				if j == i%2 {
