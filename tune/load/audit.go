@@ -182,6 +182,7 @@ type auditor struct {
 	seen   []decision
 	busy   time.Duration // since when it is kept busy
 	spoken map[string]bool
+	lost   []decision // those of which nothing was heard
 
 	senders []sender // as many as were needed at once
 }
@@ -201,7 +202,7 @@ func (p *probe) passed() bool {
 	return p.kind == served || p.kind == failed && p.class == "4xx"
 }
 
-// note notes what was decided. Failures are no decisions.
+// note notes what was decided.
 func (a *auditor) note(p *probe) {
 	p.dialect(a.spoken)
 	if denied := p.denied() || p.code == a.refuse; denied || p.passed() {
@@ -210,7 +211,14 @@ func (a *auditor) note(p *probe) {
 			d.wait = 0 // The audit does not see its end.
 		}
 		a.seen = append(a.seen, d)
+		return
 	}
+	a.lose(p)
+}
+
+// lose notes a request that failed. The limiter may have charged it.
+func (a *auditor) lose(p *probe) {
+	a.lost = append(a.lost, decision{sent: p.at.Sub(a.began), answered: p.end.Sub(a.began)})
 }
 
 // dialect notes where an answer says something of the limit.
@@ -615,6 +623,8 @@ func (a *auditor) volley(ctx context.Context, n int) error {
 	for i := range probes {
 		if errs[i] == nil {
 			a.note(&probes[i])
+		} else {
+			a.lose(&probes[i])
 		}
 	}
 	return context.Cause(ctx)
@@ -625,6 +635,7 @@ func (a *auditor) judge(audit *Audit) {
 	h := newHistory(a.seen, time.Duration(a.began.UnixNano()))
 	held := &Held{Given: a.o.Limit.Count > 0, Admitted: len(h.admitted), Denied: len(h.denied)}
 	audit.Held = held
+	h.forgive(a.lost, a.o.Limit.kept())
 	var c conduct
 	found := true
 	if held.Given {

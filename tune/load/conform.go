@@ -62,6 +62,14 @@ func (p Promise) each(period float64) float64 {
 // most is how many requests a window admits.
 func (p Promise) most() int64 { return p.Count / max(p.cost, 1) }
 
+// kept is how long a request counts: the window, or the time in which a whole burst becomes free.
+func (p Promise) kept() time.Duration {
+	if p.Burst <= p.Count {
+		return p.Period
+	}
+	return time.Duration(float64(p.Period) * float64(p.Burst) / float64(p.Count))
+}
+
 // settled is how long it takes until windows and buckets cannot be mistaken for each other.
 func (p Promise) settled() time.Duration { return p.Period * 5 / 2 }
 
@@ -123,6 +131,14 @@ func newHistory(all []decision, epoch time.Duration) *history {
 		}
 	}
 	return h
+}
+
+// forgive leaves out the denials that requests may explain of which nothing was heard: they may have
+// been charged, and count for so long.
+func (h *history) forgive(lost []decision, kept time.Duration) {
+	h.denied = slices.DeleteFunc(h.denied, func(d decision) bool {
+		return slices.ContainsFunc(lost, func(l decision) bool { return l.sent <= d.answered && d.sent <= l.answered+kept })
+	})
 }
 
 // after is the index of the first admission that was answered at an instant or later.

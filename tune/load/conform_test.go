@@ -33,6 +33,7 @@ type faults struct {
 	processes             int           // that count apart and are asked in turn; zero means 1
 	open                  time.Duration // when it admits everything for a second, since the first request
 	cost                  int64         // what a request is to take; it takes 1
+	lost                  time.Duration // when its answers are lost for 12 seconds, since the first request
 }
 
 // model is an honest limiter of 10 per 10 s, or a bucket with a burst, with faults to be seeded.
@@ -60,7 +61,12 @@ func (m *model) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if m.delay && admitted {
 		delay = m.theoretical.Sub(now) - time.Second
 	}
+	lost := m.lost > 0 && now.Sub(m.first) >= m.lost && now.Sub(m.first) < m.lost+12*time.Second
 	m.mu.Unlock()
+	if lost {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	if delay > 0 {
 		time.Sleep(delay)
 	}
@@ -270,6 +276,15 @@ func TestSeededFaults(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestLostAnswers: a request of which nothing is heard may have been charged, so that what is denied
+// because of it is not denied early.
+func TestLostAnswers(t *testing.T) {
+	_, a := audited(t, &model{faults: faults{status: http.StatusTooManyRequests, lost: 43 * time.Second}}, AuditOptions{Limit: Promise{Count: 10, Period: 10 * time.Second}, Watch: 90 * time.Second})
+	if found := outcome(a); !a.Honest || found["denied_early"] != True {
+		t.Errorf("found %+v, held %+v", a.Findings, a.Held)
 	}
 }
 
