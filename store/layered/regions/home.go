@@ -194,7 +194,7 @@ type terms struct {
 // alike reports whether what a region has of all pools is nearly the same: so that not each change is
 // written, which would be in the way of regions that are farther from the home.
 func alike(a, b map[string]terms) bool {
-	near := func(x, y int64) bool { return max(x, y)-min(x, y) <= max(x, y)/8 }
+	near := func(x, y int64) bool { return max(x, y)-min(x, y) <= max(x, y)/32 }
 	return maps.EqualFunc(a, b, func(x, y terms) bool {
 		return x.wants == y.wants && x.tail == y.tail && near(x.lent, y.lent) && near(max(x.lent, x.before), max(y.lent, y.before))
 	})
