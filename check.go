@@ -1,7 +1,5 @@
 package headgate
 
-import "fmt"
-
 // Check is a rule that binds one request: which counter, and how many units.
 type Check struct {
 	// Rule holds the limits. Required.
@@ -75,12 +73,7 @@ var onErrorNames = [onErrors]string{"", "allow", "deny", "local"}
 
 // String returns "allow", "deny" or "local", as it is written in rules, or "" for
 // OnErrorReturn.
-func (o OnError) String() string {
-	if o < onErrors {
-		return onErrorNames[o]
-	}
-	return fmt.Sprintf("on_error(%d)", uint8(o))
-}
+func (o OnError) String() string { return nameOf(onErrorNames[:], "on_error", uint8(o)) }
 
 // Consistency is how closely a check's decisions follow the store: what is given up
 // for fewer calls to it.
@@ -102,12 +95,7 @@ const (
 var consistencyNames = [consistencies]string{"strict", "leased", "async"}
 
 // String returns "strict", "leased" or "async", as it is written in rules.
-func (c Consistency) String() string {
-	if c < consistencies {
-		return consistencyNames[c]
-	}
-	return fmt.Sprintf("consistency(%d)", uint8(c))
-}
+func (c Consistency) String() string { return nameOf(consistencyNames[:], "consistency", uint8(c)) }
 
 // Counts says whether a limit of the algorithm can be counted so: one that delays
 // requests or counts denials needs the store's answer to each.
@@ -133,12 +121,7 @@ const (
 var denyCacheNames = [denyCaches]string{"", "on", "off"}
 
 // String returns "on" or "off", or "" for DenyCacheDefault.
-func (d DenyCache) String() string {
-	if d < denyCaches {
-		return denyCacheNames[d]
-	}
-	return fmt.Sprintf("deny_cache(%d)", uint8(d))
-}
+func (d DenyCache) String() string { return nameOf(denyCacheNames[:], "deny_cache", uint8(d)) }
 
 // Scope is where limits hold that several regions enforce, each with a store of its own.
 type Scope uint8
@@ -155,12 +138,7 @@ const (
 var scopeNames = [scopes]string{"regional", "global"}
 
 // String returns "regional" or "global", as it is written in rules.
-func (s Scope) String() string {
-	if s < scopes {
-		return scopeNames[s]
-	}
-	return fmt.Sprintf("scope(%d)", uint8(s))
-}
+func (s Scope) String() string { return nameOf(scopeNames[:], "scope", uint8(s)) }
 
 // Undivided says why a limit cannot be divided into shares that are counted apart; "" if it can.
 func (l *Limit) Undivided() string {

@@ -56,12 +56,7 @@ var algorithmNames = [algorithms]string{"token_bucket", "leaky_bucket", "fixed_w
 
 // String returns the algorithm's name as it is written in rules, such as
 // "token_bucket".
-func (a Algorithm) String() string {
-	if a < algorithms {
-		return algorithmNames[a]
-	}
-	return fmt.Sprintf("algorithm(%d)", uint8(a))
-}
+func (a Algorithm) String() string { return nameOf(algorithmNames[:], "algorithm", uint8(a)) }
 
 // ParseAlgorithm is the inverse of [Algorithm.String].
 func ParseAlgorithm(s string) (Algorithm, error) {
@@ -103,12 +98,7 @@ const (
 var alignmentNames = [alignments]string{"utc", "first", "minute", "hour", "day", "week", "month", "year"}
 
 // String returns "utc", "first", or the name of the calendar unit.
-func (a Alignment) String() string {
-	if a < alignments {
-		return alignmentNames[a]
-	}
-	return fmt.Sprintf("alignment(%d)", uint8(a))
-}
+func (a Alignment) String() string { return nameOf(alignmentNames[:], "alignment", uint8(a)) }
 
 // nominal is the longest that a calendar window lasts, a shift to or from
 // daylight saving time not counted.

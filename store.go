@@ -1,9 +1,6 @@
 package headgate
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Store keeps counters, in this process or in a database that several processes
 // share. Implementations are safe for concurrent use.
@@ -45,9 +42,4 @@ const (
 var opNames = [ops]string{"take", "peek", "refund", "reset", "charge"}
 
 // String returns "take", "peek", "refund", "reset" or "charge".
-func (o Op) String() string {
-	if o < ops {
-		return opNames[o]
-	}
-	return fmt.Sprintf("op(%d)", uint8(o))
-}
+func (o Op) String() string { return nameOf(opNames[:], "op", uint8(o)) }

@@ -7,6 +7,14 @@ import (
 	"time"
 )
 
+// nameOf returns the name of constant i, or what it is and its number if there is no such constant.
+func nameOf(names []string, what string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("%s(%d)", what, i)
+}
+
 // units are the period's units, longest first, as String writes them.
 var units = []struct {
 	short  string

@@ -1,9 +1,6 @@
 package headgate
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Verdict is the outcome for a whole request.
 type Verdict struct {
@@ -91,12 +88,7 @@ const (
 var sourceNames = [sources]string{"store", "deny_cache", "lease", "local", "open", "async"}
 
 // String returns "store", "deny_cache", "lease", "local", "open" or "async".
-func (s Source) String() string {
-	if s < sources {
-		return sourceNames[s]
-	}
-	return fmt.Sprintf("source(%d)", uint8(s))
-}
+func (s Source) String() string { return nameOf(sourceNames[:], "source", uint8(s)) }
 
 // NewVerdict sums up the decisions of one request. No decisions means that no
 // rule bound it, and it is allowed.
