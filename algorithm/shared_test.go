@@ -52,7 +52,7 @@ func TestSharedBucket(t *testing.T) {
 			if rng.IntN(4) == 0 && len(charges) > 0 {
 				back := &charges[len(charges)-1-rng.IntN(min(len(charges), 8))]
 				l := &lists[back.list]
-				save(l, load(l).Refund(l, now, back.cost, back.at, back.cost))
+				save(l, load(l).Settle(l, now, -back.cost, back.at, back.cost))
 				back.cost = 0
 				continue
 			}

@@ -59,14 +59,6 @@ func (c Counter) Settle(l *headgate.Limit, now headgate.Instant, units int64, at
 	return Counter{Bucket: b}
 }
 
-// Refund takes back cost units.
-func (c Counter) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at headgate.Instant, used int64) Counter {
-	if cost <= 0 {
-		return c
-	}
-	return c.Settle(l, now, -cost, at, used)
-}
-
 // Describe fills d with the decision about the limit. before is the counter before the charge, and
 // c the counter after it. If there was no charge, they are equal.
 func (c Counter) Describe(d *headgate.Decision, l *headgate.Limit, before Counter, now headgate.Instant, cost int64, fits bool) {

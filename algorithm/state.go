@@ -113,7 +113,6 @@ func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State 
 // right after the charge. Units that may have been given back since must not be counted in used; it
 // is always safe to pass cost. If used is 0, the number is not known, and the bucket is taken to
 // have been full.
-// safe. Zero means not known: the bucket is taken to have been full.
 func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at headgate.Instant, used int64) State {
 	if s.IsZero() || cost <= 0 {
 		return s
