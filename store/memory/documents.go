@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -59,10 +60,7 @@ func (d *documents) read(key string, now int64) []byte {
 // WriteDocument implements [store.Documents]. If the documents take all the memory that they may,
 // the error wraps [headgate.ErrUnavailable].
 func (s *Store) WriteDocument(ctx context.Context, read store.Document, value []byte, ttl time.Duration) (bool, error) {
-	if err := store.ValidateDocument(&read, value, ttl); err != nil {
-		return false, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(store.ValidateDocument(&read, value, ttl), ended(ctx)); err != nil {
 		return false, err
 	}
 	d := &s.documents

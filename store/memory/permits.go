@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -110,10 +111,7 @@ func sizeOf(key string, b *store.Book) int64 {
 // Acquire implements [store.Permits]. If the permits of all keys take all the memory that they may,
 // the error wraps [headgate.ErrUnavailable].
 func (s *Store) Acquire(ctx context.Context, r store.PermitRequest) (a store.PermitAnswer, err error) {
-	if err := r.Validate(); err != nil {
-		return a, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(r.Validate(), ended(ctx)); err != nil {
 		return a, err
 	}
 	if err := s.roomForPermits(); err != nil {
@@ -146,10 +144,7 @@ func (s *Store) roomForPermits() error {
 
 // Renew implements [store.Permits].
 func (s *Store) Renew(ctx context.Context, key, holder string, epoch int64, ttl time.Duration) (l store.Lease, err error) {
-	if err := store.ValidateRenew(key, holder, epoch, ttl); err != nil {
-		return l, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(store.ValidateRenew(key, holder, epoch, ttl), ended(ctx)); err != nil {
 		return l, err
 	}
 	err = s.withBook(key, func(b *store.Book, now int64) error {
@@ -161,10 +156,7 @@ func (s *Store) Renew(ctx context.Context, key, holder string, epoch int64, ttl 
 
 // Release implements [store.Permits].
 func (s *Store) Release(ctx context.Context, key, holder string, epoch int64) (released bool, err error) {
-	if err := store.ValidateRelease(key, holder, epoch); err != nil {
-		return false, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(store.ValidateRelease(key, holder, epoch), ended(ctx)); err != nil {
 		return false, err
 	}
 	err = s.withBook(key, func(b *store.Book, now int64) error {
@@ -176,10 +168,7 @@ func (s *Store) Release(ctx context.Context, key, holder string, epoch int64) (r
 
 // Holders implements [store.Permits].
 func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolders, err error) {
-	if err := store.ValidateHolders(key); err != nil {
-		return all, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(store.ValidateHolders(key), ended(ctx)); err != nil {
 		return all, err
 	}
 	err = s.withBook(key, func(b *store.Book, now int64) error {
@@ -191,10 +180,7 @@ func (s *Store) Holders(ctx context.Context, key string) (all store.PermitHolder
 
 // Revoke implements [store.Permits].
 func (s *Store) Revoke(ctx context.Context, key, holder string) (revoked bool, err error) {
-	if err := store.ValidateRelease(key, holder, 0); err != nil {
-		return false, err
-	}
-	if err := ended(ctx); err != nil {
+	if err := cmp.Or(store.ValidateRelease(key, holder, 0), ended(ctx)); err != nil {
 		return false, err
 	}
 	err = s.withBook(key, func(b *store.Book, now int64) error {
