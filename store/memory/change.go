@@ -7,43 +7,17 @@ import (
 
 // change carries out an operation that does not ask whether units fit.
 func (s *Store) change(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	var hashes [headgate.MaxChecks]uint64
-	var order [headgate.MaxChecks]uint8
-	l := locked{hashes: hashes[:], order: order[:]}
-	s.lock(checks, &l)
-	s.hold(checks, &l)
-	defer s.unlock(&l)
-	for i := range checks {
-		c := &checks[i]
-		switch op {
-		case headgate.OpReset:
-			s.shardOf(l.hashes[i]).reset(c.Rule, l.hashes[i])
-		case headgate.OpRefund:
-			dst = s.settleAll(c, i, &l, -c.Units(), nil, dst)
-		default:
-			dst = s.settleAll(c, i, &l, c.Units(), nil, dst)
-		}
+	sign := int64(1)
+	if op == headgate.OpRefund {
+		sign = -1
 	}
-	return dst
+	return s.settleAll(op, checks, func(i int) settlement { return settlement{units: sign * checks[i].Units()} }, nil, dst)
 }
 
 // settle charges or refunds the difference between the units that the checks of a reservation were
 // charged and the given units.
 func (s *Store) settle(r *headgate.Reservation, units []int64, dst []headgate.Decision) []headgate.Decision {
-	var hashes [headgate.MaxChecks]uint64
-	var order [headgate.MaxChecks]uint8
-	l := locked{hashes: hashes[:], order: order[:]}
-	s.lock(r.Checks, &l)
-	s.hold(r.Checks, &l)
-	defer s.unlock(&l)
-	used := r.Used
-	for i := range r.Checks {
-		c := &r.Checks[i]
-		limits := len(c.Rule.Limits())
-		dst = s.settleAll(c, i, &l, units[i]-c.Units(), used[:limits], dst)
-		used = used[limits:]
-	}
-	return dst
+	return s.settleAll(headgate.OpCharge, r.Checks, func(i int) settlement { return settlement{units: units[i] - r.Checks[i].Units()} }, r.Used, dst)
 }
 
 // Charge charges each limit of the checks separately, whether the cost fits or not. It is for a
@@ -54,43 +28,41 @@ func (s *Store) settle(r *headgate.Reservation, units []int64, dst []headgate.De
 func (s *Store) Charge(checks []headgate.Check) {
 	s.catchUp()
 	for i := range checks {
-		var hashes [1]uint64
-		var order [1]uint8
-		l := locked{hashes: hashes[:], order: order[:]}
-		s.lock(checks[i:i+1], &l)
-		s.hold(checks[i:i+1], &l)
-		c := &checks[i]
-		sh := s.shardOf(l.hashes[0])
-		logged := false
-		for j := range c.Rule.Limits() {
-			x := &c.Rule.Limits()[j]
-			var d headgate.Decision
-			sh.settle(s.loaded(x, c, l.hashes[0], l.now), c, settlement{units: c.Units(), first: !logged, bounded: true}, l.now, &d)
-			logged = logged || x.Algorithm == headgate.SlidingWindow
-		}
-		s.unlock(&l)
+		var room [headgate.MaxLimits]headgate.Decision
+		s.settleAll(headgate.OpCharge, checks[i:i+1], func(int) settlement { return settlement{units: checks[i].Units(), bounded: true} }, nil, room[:0])
 	}
 }
 
-// settleAll charges units to all limits of a check, or refunds them if they are negative. place is
-// the check's index in the request. used has the units that were in use right after the charge, for
+// settleAll resets the counters of the checks if that is the operation. Otherwise it settles each check
+// as by says, and describes its limits. used has the units that were in use right after the charge, for
 // each limit; it is nil if they are not known.
-func (s *Store) settleAll(c *headgate.Check, place int, l *locked, units int64, used []int64, dst []headgate.Decision) []headgate.Decision {
-	limits, hash := c.Rule.Limits(), l.hashes[place]
-	logged := false
-	for j := range limits {
-		x := &limits[j]
-		by := settlement{units: units, first: !logged}
-		if used != nil {
-			by.used = used[j]
+func (s *Store) settleAll(op headgate.Op, checks []headgate.Check, by func(i int) settlement, used []int64, dst []headgate.Decision) []headgate.Decision {
+	var hashes [headgate.MaxChecks]uint64
+	var order [headgate.MaxChecks]uint8
+	r := locked{hashes: hashes[:], order: order[:]}
+	s.lock(checks, &r)
+	s.hold(checks, &r)
+	defer s.unlock(&r)
+	for i := range checks {
+		c, sh := &checks[i], s.shardOf(r.hashes[i])
+		if op == headgate.OpReset {
+			sh.reset(c.Rule, r.hashes[i])
+			continue
 		}
-		dst = append(dst, headgate.Decision{Rule: c.Rule, Check: place, Shadow: c.Shadow})
-		d := &dst[len(dst)-1]
-		sh := s.shardOf(hash)
-		sh.settle(s.loaded(x, c, hash, l.now), c, by, l.now, d)
-		d.At = sh.wall.shown(l.now)
-		d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
-		logged = logged || x.Algorithm == headgate.SlidingWindow
+		to := by(i)
+		to.first = true
+		for j := range c.Rule.Limits() {
+			if used != nil {
+				to.used, used = used[0], used[1:]
+			}
+			l := &c.Rule.Limits()[j]
+			dst = append(dst, headgate.Decision{Rule: c.Rule, Check: i, Shadow: c.Shadow})
+			d := &dst[len(dst)-1]
+			sh.settle(s.loaded(l, c, r.hashes[i], r.now), c, to, r.now, d)
+			d.At = sh.wall.shown(r.now)
+			d.Allowed, d.RetryAfter, d.Delay = true, 0, 0
+			to.first = to.first && l.Algorithm != headgate.SlidingWindow
+		}
 	}
 	return dst
 }
