@@ -55,13 +55,13 @@ type memoryRun struct {
 
 // Memory compares limiters that keep their counters in the process. In every round each contender
 // is opened anew and filled with all keys, so that the heap, and with it the garbage collector's
-// work, is its own. A run for the record takes about six minutes on two cores, and sets
+// work, is its own. A run for the record takes several minutes on two cores, and sets
 // GOMAXPROCS.
 func Memory(ctx context.Context, w *measure.Work) (*report.Text, error) {
 	r := newMemoryRun(measure.Choose(w,
 		measure.Plan{Rounds: 7, Slice: 400 * time.Millisecond, Keys: 1_000_000},
 		measure.Plan{Rounds: 1, Slice: 40 * time.Millisecond, Keys: 20_000}),
-		slices.Concat([]contender{inMemory}, inMemoryWindows, memoryPeers, []contender{harness}))
+		slices.Concat([]contender{inMemory}, inMemoryWindows, []contender{inMemoryThree}, memoryPeers, []contender{harness}))
 	if err := r.measure(ctx, w); err != nil {
 		return nil, err
 	}
@@ -287,6 +287,11 @@ func (r *memoryRun) text() *report.Text {
 			t.AtLeast(1, report.Ratio(r.fastest(hot), row.Median(hot, measure.Sample.Nanos)), "hot key, admitted, cores: %d: %s ÷ fastest peer", n, row.Name)
 			t.AtLeast(2, report.Ratio(r.fastest(many), row.Median(many, measure.Sample.Nanos)), "uniform keys, cores: %d: %s ÷ fastest peer", n, row.Name)
 		}
+	}
+	three := r.rows.Named(inMemoryThree.name)
+	for _, n := range r.cores {
+		hot := cell(hotAdmitted, n)
+		t.AtMost(2.5, report.Ratio(three.Median(hot, measure.Sample.Nanos), ours.Median(hot, measure.Sample.Nanos)), "hot key, admitted, cores: %d: %s ÷ one", n, three.Name)
 	}
 	t.AtMost(48, ours.Median(live, measure.Sample.BytesEach), "bytes a key, all told")
 	// The runtime itself allocates a little now and then. If each decision allocated, the

@@ -25,31 +25,41 @@ var inMemory = contender{
 	},
 }
 
-// inMemoryWindows are the other algorithms of constant size.
+// inMemoryWindows are the other algorithms of constant size. Their windows last a year whatever the class
+// of keys, so that none ends in a round.
 var inMemoryWindows = []contender{
 	{
 		name: "Headgate, fixed window", role: measure.Ours,
-		note: "the same from the first request",
-		open: openInMemory(func(q workload.Limit) headgate.Limit {
-			return headgate.Limit{Algorithm: headgate.FixedWindow, Count: q.Count, Period: q.Period, Align: headgate.AlignFirst}
+		note: "the same, its windows counted from the Unix epoch",
+		open: openInMemory(func(q workload.Limit) []headgate.Limit {
+			return []headgate.Limit{{Algorithm: headgate.FixedWindow, Count: q.Count, Period: year}}
 		}),
 	},
 	{
 		name: "Headgate, sliding counter", role: measure.Ours,
 		note: "the same, from two fixed windows",
-		open: openInMemory(func(q workload.Limit) headgate.Limit {
-			return headgate.Limit{Algorithm: headgate.SlidingCounter, Count: q.Count, Period: q.Period}
+		open: openInMemory(func(q workload.Limit) []headgate.Limit {
+			return []headgate.Limit{{Algorithm: headgate.SlidingCounter, Count: q.Count, Period: year}}
 		}),
 	},
 }
 
-// openInMemory asks a store in memory for a limit for each class of keys.
-func openInMemory(limit func(q workload.Limit) headgate.Limit) opening {
+// inMemoryThree is a rule with three limits, which no other contender has.
+var inMemoryThree = contender{
+	name: "Headgate, three token buckets", role: measure.Ours,
+	note: "three limits of one rule, of which all are charged or none",
+	open: openInMemory(func(q workload.Limit) []headgate.Limit {
+		return []headgate.Limit{headgate.Per(q.Count, q.Period), headgate.Per(q.Count, q.Period/2), headgate.Per(q.Count, q.Period/4)}
+	}),
+}
+
+// openInMemory asks a store in memory for a rule for each class of keys.
+func openInMemory(limits func(q workload.Limit) []headgate.Limit) opening {
 	return func(ctx context.Context, _ string, q workload.Limits) (*limiter, error) {
 		var rules [len(q)]*headgate.Rule
 		for c := range q {
 			var err error
-			if rules[c], err = headgate.NewRule(workload.Class(c).String(), limit(q[c])); err != nil {
+			if rules[c], err = headgate.NewRule(workload.Class(c).String(), limits(q[c])...); err != nil {
 				return nil, err
 			}
 		}
