@@ -149,7 +149,7 @@ lint: $(GOLANGCI_LINT) ## check style, mistakes, import rules, and that every go
 	@status=0; for dir in $(MODULES); do \
 		echo "lint $${dir#$(CURDIR)/}"; cd "$$dir"; \
 		$(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml ./... || status=1; \
-	done; $(GO) run ./release tidy || status=1; exit $$status
+	done; cd $(CURDIR) && $(GO) run ./release tidy || status=1; exit $$status
 
 .PHONY: packages
 packages: $(NFPM) ## build the binaries and packages of a release into bin/packages, and publish nothing (minutes)

@@ -7,8 +7,9 @@ package main
 
 import (
 	"flag"
-	"log"
+	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/headgate/headgate/internal/llm/llmtest"
@@ -18,5 +19,6 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:9001", "address to listen on")
 	flag.Parse()
 	server := &http.Server{Addr: *listen, Handler: new(llmtest.Provider), ReadHeaderTimeout: 10 * time.Second}
-	log.Fatal(server.ListenAndServe())
+	fmt.Fprintln(os.Stderr, server.ListenAndServe())
+	os.Exit(1)
 }
