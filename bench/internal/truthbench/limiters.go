@@ -57,11 +57,11 @@ descriptors:
 
 // field is what the limiters are made of.
 type field struct {
-	w                                    *measure.Work
-	rules                                map[string]string // policies, by what they do when Redis is gone
-	ours, nginx, envoy                   string
-	rateLimit                            func(redis string) []string
-	envoyProgram, crab, cell, py, module string
+	w                                         *measure.Work
+	rules                                     map[string]string // policies, by what they do when Redis is gone
+	ours, nginx, envoy                        string
+	rateLimit                                 func(redis string) []string
+	envoyProgram, crab, cell, py, npm, module string
 	// upstream is where the gateway passes requests on to.
 	upstream string
 }
@@ -87,7 +87,7 @@ func prepare(ctx context.Context, w *measure.Work) (*field, error) {
 	}
 	f.nginx, f.envoy = filepath.Join(f.module, "nginx.conf"), filepath.Join(f.module, "envoy.yaml")
 	f.envoyProgram, f.crab = servers.Find("envoy"), servers.Find("throttlecrab-server")
-	f.cell, f.py = servers.Find("libredis_cell.so"), servers.Find("python-peers")
+	f.cell, f.py, f.npm = servers.Find("libredis_cell.so"), servers.Find("python-peers"), servers.Find("node-peers")
 	return f, nil
 }
 
@@ -191,12 +191,9 @@ func (f *field) throttlecrab(name string, flags ...string) limiter {
 }
 
 func (f *field) express(name string, flags ...string) limiter {
-	l := limiter{name: name, programs: 3, redis: true, flags: append([]string{"--limit", "10/5s", "--fresh"}, flags...), url: "http://ADDR/"}
-	if found, err := filepath.Glob(filepath.Join(f.module, "express", "node_modules", "express-rate-limit")); err != nil || found == nil {
-		l.missing = lacks("", "express-rate-limit")
-	}
+	l := limiter{name: name, programs: 3, redis: true, flags: append([]string{"--limit", "10/5s", "--fresh"}, flags...), url: "http://ADDR/", missing: lacks(f.npm, "express-rate-limit")}
 	l.command = func(redis string) []string {
-		return []string{"node", filepath.Join(f.module, "express", "server.js"), "PORT", redis}
+		return []string{"env", "NODE_PATH=" + filepath.Join(f.npm, "node_modules"), "node", filepath.Join(f.module, "express.js"), "PORT", redis}
 	}
 	return l
 }
