@@ -108,7 +108,7 @@ func TestLanguages(t *testing.T) {
 				}
 				ran[p.language]++
 			}
-			if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 4 || ran["java"] < 1 {
+			if ran["bash"] < 3 || ran["python"] < 2 || ran["js"] < 3 || ran["java"] < 1 {
 				t.Errorf("the document has %v programs", ran)
 			}
 		})

@@ -46,7 +46,7 @@ func TestRESPDocs(t *testing.T) {
 	s := serve(t, "--config", filepath.Join("..", "..", "examples", "resp", "headgate.yaml"), "--resp-listen", "127.0.0.1:0")
 	port := respPort(t, s)
 	typed, said := sessions(t, filepath.Join("..", "..", "docs", "resp.md"))
-	if len(typed) < 5 {
+	if len(typed) < 4 {
 		t.Fatalf("the document has %d sessions", len(typed))
 	}
 	for i := range typed {

@@ -54,7 +54,7 @@ func Truth(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		tables[0].limiters = slices.DeleteFunc(tables[0].limiters, func(l limiter) bool { return !strings.Contains(l.name, "nginx") && l.name != "Headgate, HTTP" })
 		tables = tables[:1]
 	}
-	t.Say("Each limiter is to admit 10 requests in 5 seconds, unless the commands say otherwise. Only what is certain counts, so that a busy machine changes nothing. " +
+	t.Say("Each limiter is to admit 10 requests in 5 seconds, or the like of it that it can be told. Only what is certain counts, so that a busy machine changes nothing. " +
 		"\"Wrong\" is what the answers said wrongly: of when to come again (retry-after), of what is left (remaining), of when the limit is free (reset). " +
 		"In the last table, the Redis under the limiter is killed, and there again after two seconds, with its data; requests that fail meanwhile are no decisions.\n")
 	var all []*limiter
@@ -268,10 +268,10 @@ func (a *audit) retry() string {
 	return fmt.Sprintf("−%.2f … +%.2f", a.Held.RetryShort/1000, a.Held.RetryLong/1000)
 }
 
-// write writes a table, and the commands of its audits.
+// write writes a table.
 func (one *table) write(t *report.Text) {
 	n := &report.Table{Columns: []string{one.title, "admitted", "over-admitted", "denied", "denied early", "error of Retry-After, s", "wrong", "said in"}}
-	var commands, missing strings.Builder
+	var missing strings.Builder
 	for i := range one.limiters {
 		l := &one.limiters[i]
 		a := l.found
@@ -279,7 +279,6 @@ func (one *table) write(t *report.Text) {
 			fmt.Fprintf(&missing, "- %s: %v\n", l.name, l.missing)
 			continue
 		}
-		fmt.Fprintf(&commands, "# %s\n%s\n", l.name, l.shown())
 		wrong, said := strings.Join(a.wrong(), ", "), strings.Join(a.Dialect, ", ")
 		n.Add(l.name, strconv.Itoa(a.Held.Admitted), strconv.Itoa(a.Held.Over), strconv.Itoa(a.Held.Denied), strconv.Itoa(a.Held.Early), a.retry(), wrong, said)
 		if l.ours {
@@ -290,5 +289,4 @@ func (one *table) write(t *report.Text) {
 	if missing.Len() > 0 {
 		t.Say("\nNot there:\n\n%s", missing.String())
 	}
-	t.Say("\n```sh\n%s```\n", commands.String())
 }
