@@ -98,8 +98,8 @@ func Rooms() []Room {
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", []string{"internal/prefetch"}},
 		{"tune/clients", nil},
-		// A replay decides as a server does: by a policy and a store, under another clock.
-		{"tune/replay", []string{".", "policy", "policy/footprint", "store/*", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
+		// A replay decides as a server does, by a policy and the arithmetic of all stores, without a store.
+		{"tune/replay", []string{".", "algorithm", "policy", "policy/footprint", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
 		{"tune/load", []string{"httplimit", "tune/accesslog"}},
 		{"tune/report", []string{"tune/load", "tune/replay"}},
 		{"tune/advise", []string{".", "policy", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},

@@ -254,7 +254,7 @@ func (l *Log) look(name string) (*start, error) {
 	sample.buf = append(sample.buf, first...)
 	sample.parse()
 	if len(sample.records) > 0 {
-		s.at = sample.records[0].Time
+		s.at = sample.records[sample.order[0]].Time
 	}
 	if _, again := regular(name); again {
 		// The file is opened again when it is its turn.
@@ -489,14 +489,19 @@ func (l *Log) take(src *source) error {
 		return nil
 	}
 	old := len(l.pending)
-	for i := range b.records {
+	for _, i := range b.order {
 		l.pending = append(l.pending, Request{Record: &b.records[i], batch: b})
 	}
 	l.blocks++
-	if first := l.pending[old].Time; old > 0 && l.pending[old-1].Time > first {
-		from, _ := slices.BinarySearchFunc(l.pending[:old], first+1, func(r Request, at int64) int { return cmp.Compare(r.Time, at) })
-		slices.SortStableFunc(l.pending[from:], func(a, b Request) int { return cmp.Compare(a.Time, b.Time) })
+	if old == 0 || l.pending[old-1].Time <= l.pending[old].Time {
+		return nil
 	}
+	// Only those before and behind the seam are not in order that are later than the first behind it, or
+	// earlier than the last before it.
+	later := func(r Request, at int64) int { return cmp.Compare(r.Time, at) }
+	from, _ := slices.BinarySearchFunc(l.pending[:old], l.pending[old].Time+1, later)
+	to, _ := slices.BinarySearchFunc(l.pending[old:], l.pending[old-1].Time, later)
+	slices.SortStableFunc(l.pending[from:old+to], func(a, b Request) int { return cmp.Compare(a.Time, b.Time) })
 	return nil
 }
 

@@ -48,7 +48,9 @@ type Record struct {
 type Batch struct {
 	buf     []byte
 	records []Record
-	extra   []Field // extras for each record
+	order   []uint32 // the records' places in the order of time
+	keys    []uint64 // room for sorting
+	extra   []Field  // extras for each record
 	extras  int
 
 	lines   int // lines of the block, without empty ones

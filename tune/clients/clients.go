@@ -3,8 +3,8 @@
 package clients
 
 import (
+	"hash/maphash"
 	"iter"
-	"maps"
 	"strings"
 )
 
@@ -12,48 +12,73 @@ import (
 // Make one with [New].
 type Table[T any] struct {
 	most   int
-	values map[string]*T
-	free   []T // values are allocated many at a time
+	seed   maphash.Seed
+	index  map[uint64]uint32 // the place of a client, by the hash of its name or, if another has it, the next free number
+	blocks [][]row[T]        // rows are allocated many at a time
+	n      int
 	beyond int64
 }
 
+type row[T any] struct {
+	name  string
+	value T
+}
+
 const (
-	blockValues = 1 << 10
+	blockRows = 1 << 10
 	// maxName is how many bytes of a name are kept. Names that differ only after that are one client.
 	maxName = 1 << 10
 )
 
-// New returns a table for at most the given number of clients.
-func New[T any](most int) *Table[T] { return &Table[T]{most: most, values: make(map[string]*T)} }
+// New returns a table for at most the given number of clients, which must be below 2^32.
+func New[T any](most int) *Table[T] {
+	return &Table[T]{most: most, seed: maphash.MakeSeed(), index: make(map[uint64]uint32)}
+}
 
 // Find returns the value of the client, which is zero if the client is new. It returns nil if the
 // client is new and the table is full. The pointer stays valid.
 func (t *Table[T]) Find(name string) *T {
 	name = name[:min(len(name), maxName)]
-	if v := t.values[name]; v != nil {
-		return v
+	hash := maphash.String(t.seed, name)
+	for ; ; hash++ {
+		i, known := t.index[hash]
+		if !known {
+			break
+		}
+		if r := &t.blocks[i/blockRows][i%blockRows]; r.name == name {
+			return &r.value
+		}
 	}
-	if len(t.values) == t.most {
+	if t.n == t.most {
 		t.beyond++
 		return nil
 	}
-	if len(t.free) == 0 {
-		t.free = make([]T, blockValues)
+	if t.n/blockRows == len(t.blocks) {
+		t.blocks = append(t.blocks, make([]row[T], blockRows))
 	}
-	v := &t.free[0]
-	t.free = t.free[1:]
-	t.values[strings.Clone(name)] = v
-	return v
+	r := &t.blocks[t.n/blockRows][t.n%blockRows]
+	r.name = strings.Clone(name)
+	t.index[hash] = uint32(t.n)
+	t.n++
+	return &r.value
 }
 
 // Len is how many clients are in the table.
-func (t *Table[T]) Len() int { return len(t.values) }
+func (t *Table[T]) Len() int { return t.n }
 
 // Beyond returns how often a client was not found because the table was full.
 func (t *Table[T]) Beyond() int64 { return t.beyond }
 
-// All returns the names and values of all clients, in no order.
-func (t *Table[T]) All() iter.Seq2[string, *T] { return maps.All(t.values) }
+// All returns the names and values of all clients, in the order in which they came.
+func (t *Table[T]) All() iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		for i := range t.n {
+			if r := &t.blocks[i/blockRows][i%blockRows]; !yield(r.name, &r.value) {
+				return
+			}
+		}
+	}
+}
 
 // robotWords are parts of the User-Agent headers of programs, in lower case.
 var robotWords = []string{

@@ -1,86 +1,72 @@
 package replay
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/headgate/headgate"
 )
 
 // factors are the multiples of its limits with which each rule is tried.
-var factors = []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 4}
+var factors = [...]float64{0.25, 0.5, 0.75, 1, 1.5, 2, 4}
 
 // curve tries each rule, by itself, with lower and higher limits.
 type curve struct {
-	left  int64 // requests that are still to be tried
-	store *timed
-	// scaled has, for each list of limits, a check for each factor. They are in shadow, so that each
-	// is decided and charged as if there were no other.
-	scaled map[*headgate.Rule]*trial
-	found  map[string]*tried // by the name of the rule
-	room   []headgate.Decision
+	left     int64                     // requests that are still to be tried
+	counters *counters                 // with a way for each factor; nil at the end
+	scaled   map[*headgate.Rule]*trial // by list of limits
+	found    map[string]*tried         // by the name of the rule
 }
 
 // trial is how one list of limits is tried.
 type trial struct {
-	of      *tried
-	checks  []headgate.Check
-	factors []int // the place of each check's factor in factors
+	of    *tried
+	rules [len(factors)]*headgate.Rule // nil where such limits are not valid
 }
 
 // tried is the result for one rule.
 type tried struct {
-	name     string // of its counters
 	requests int64
-	denied   []int64 // with each factor
+	denied   [len(factors)]int64
 }
 
-// curveBytes bounds the memory of the store.
-const curveBytes = 336 << 20
+// maxTried is how many counters the curve may have: some 200 MB.
+const maxTried = 1 << 20
 
 func newCurve(requests int64) *curve {
 	c := &curve{left: requests, scaled: make(map[*headgate.Rule]*trial), found: make(map[string]*tried)}
 	if requests > 0 {
-		c.store = newTimed(curveBytes)
+		c.counters = newCounters(len(factors), maxTried)
 	}
 	return c
 }
 
 // add tries the checks of one request.
-func (c *curve) add(checks []headgate.Check, at int64) {
-	if c.left <= 0 {
-		c.store = nil
-		return
-	}
-	c.left--
-	c.store.now.Store(at)
-	for i := range checks {
-		t := c.scaled[checks[i].Rule]
+func (c *curve) add(b *binding, now headgate.Instant) {
+	at := c.counters.of(&b.tried, b.checks, now)
+	for i := range b.checks {
+		rule := b.checks[i].Rule
+		t := c.scaled[rule]
 		if t == nil {
-			t = c.trial(checks[i].Rule)
-			c.scaled[checks[i].Rule] = t
+			t = c.trial(rule)
+			c.scaled[rule] = t
 		}
 		t.of.requests++
-		if len(t.checks) == 0 {
-			continue
-		}
-		for j := range t.checks {
-			t.checks[j].Key, t.checks[j].Cost = checks[i].Key, checks[i].Cost
-		}
-		var err error
-		if c.room, err = c.store.Take(context.Background(), headgate.OpTake, t.checks, c.room[:0]); err != nil {
-			panic(err) // As in decider.take.
-		}
-		last := -1
-		for j := range c.room {
-			if d := &c.room[j]; !d.Allowed && d.Check != last {
-				t.of.denied[t.factors[d.Check]]++
-				last = d.Check
+		check := [1]headgate.Check{b.checks[i]}
+		check[0].Shadow = false
+		for way, scaled := range t.rules {
+			if scaled == nil {
+				continue
+			}
+			check[0].Rule = scaled
+			if c.counters.take(way, now, check[:], at, nil, false) != 0 {
+				t.of.denied[way]++
 			}
 		}
+		at = at[len(rule.Limits()):]
+	}
+	if c.left--; c.left == 0 {
+		c.counters = nil
 	}
 }
 
@@ -89,7 +75,7 @@ func (c *curve) add(checks []headgate.Check, at int64) {
 func (c *curve) trial(r *headgate.Rule) *trial {
 	of := c.found[r.Name()]
 	if of == nil {
-		of = &tried{name: strconv.Itoa(len(c.found)), denied: make([]int64, len(factors))}
+		of = new(tried)
 		c.found[r.Name()] = of
 	}
 	t := &trial{of: of}
@@ -105,8 +91,8 @@ func (c *curve) trial(r *headgate.Rule) *trial {
 				l.Burst = times(l.Burst, f)
 			}
 		}
-		if rule, err := headgate.NewRule(fmt.Sprintf("%s*%g", of.name, f), limits...); err == nil {
-			t.checks, t.factors = append(t.checks, headgate.Check{Rule: rule, Shadow: true}), append(t.factors, i)
+		if rule, err := headgate.NewRule(r.Name(), limits...); err == nil {
+			t.rules[i] = rule
 		}
 	}
 	return t

@@ -1,12 +1,10 @@
 package replay
 
 import (
-	"context"
 	"hash/maphash"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -14,15 +12,17 @@ import (
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
-	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
 // outcome is what a policy does with one request.
 type outcome struct {
-	decisions []headgate.Decision
-	verdict   headgate.Verdict
-	listed    *policy.ListEntry // the entry of the deny list that denies it
+	decided   bool                // by checks; the rest up to listed is only set then
+	denies    uint64              // a bit for each check that denies it
+	together  uint64              // the same if the requests of its second come at once
+	decisions []headgate.Decision // only if the request is denied or delayed, or the decider tells all
+	verdict   headgate.Verdict    // likewise, but for Allowed
+	listed    *policy.ListEntry   // the entry of the deny list that denies it
 	allowed   bool
 	bunched   bool // allowed if all requests of its second came at once
 	refused   bool // it cannot be decided, so every door refuses it
@@ -43,42 +43,35 @@ func (o *outcome) by() string {
 	return "refused"
 }
 
-// timed is a store whose clock shows only the time that is set.
-type timed struct {
-	*memory.Store
-	now atomic.Int64
-}
-
-func newTimed(bytes int64) *timed {
-	t := new(timed)
-	t.Store = memory.New(memory.Clock(t.now.Load), memory.MaxBytes(bytes))
-	return t
-}
+// The ways of a decider's counters.
+const (
+	spread  = iota // the requests of each second come evenly
+	bunched        // they all come at its beginning
+)
 
 // decider decides requests by one policy.
 type decider struct {
 	facts    *facts
 	bindings *bindings
-	spread   *timed
-	bunched  *timed // nil if the log's times are fine
+	counters *counters
 
-	binding  *binding      // of the last request
-	used     *policy.Usage // what the last request has used of a language model, or nil
-	refunds  []headgate.Check
-	together []headgate.Decision
-	out      outcome
+	binding *binding      // of the last request
+	used    *policy.Usage // what the last request has used of a language model, or nil
+	tellAll bool          // every outcome has its decisions
+	out     outcome
 }
-
-// storeBytes bounds the memory of each store. A million keys take about a tenth of it.
-const storeBytes = memory.DefaultMaxBytes
 
 func newDecider(set *policy.Set, entries []string) (*decider, []string) {
 	f, problems := newFacts(set, entries)
-	return &decider{facts: f, bindings: newBindings(set), spread: newTimed(storeBytes)}, problems
+	return &decider{facts: f, bindings: newBindings(set), counters: newCounters(1, maxCounters)}, problems
 }
 
-// coarse makes the decider also decide as if all requests of a second came at once.
-func (d *decider) coarse() { d.bunched = newTimed(storeBytes) }
+// coarse makes the decider also decide as if all requests of a second came at once. It has not decided
+// any yet.
+func (d *decider) coarse() { d.counters = newCounters(2, maxCounters) }
+
+// twice reports whether coarse was called.
+func (d *decider) twice() bool { return d.counters.ways > 1 }
 
 // decide decides a request. The outcome is valid until the next call.
 func (d *decider) decide(r *accesslog.Request) *outcome {
@@ -101,48 +94,34 @@ func (d *decider) decide(r *accesslog.Request) *outcome {
 	case len(b.checks) == 0:
 		return o
 	}
-	d.spread.now.Store(r.Spread)
-	o.decisions = d.take(d.spread, o.decisions, b, r)
+	at := d.counters.of(&b.counters, b.checks, headgate.Instant(r.Time))
+	o.decided = true
+	o.denies = d.take(spread, headgate.Instant(r.Spread), r, at, &o.decisions)
 	o.verdict = headgate.NewVerdict(o.decisions)
-	o.allowed, o.bunched = o.verdict.Allowed, o.verdict.Allowed
-	if d.bunched != nil {
-		d.bunched.now.Store(r.Time)
-		d.together = d.take(d.bunched, d.together[:0], b, r)
-		o.bunched = allowed(d.together)
+	o.allowed = admits(b.checks, o.denies)
+	o.bunched = o.allowed
+	if d.twice() {
+		o.together = d.take(bunched, headgate.Instant(r.Time), r, at, nil)
+		o.bunched = admits(b.checks, o.together)
 	}
 	return o
 }
 
-// take asks a store, and refunds what is not charged for the status of the response.
-func (d *decider) take(s *timed, dst []headgate.Decision, b *binding, r *accesslog.Request) []headgate.Decision {
-	dst, err := s.Take(context.Background(), headgate.OpTake, b.checks, dst)
-	if err != nil {
-		// The checks come from a valid policy, and a memory store has no other errors.
-		panic(err)
+// take decides the request in one way, and refunds what is not charged for the status of the response.
+func (d *decider) take(way int, now headgate.Instant, r *accesslog.Request, at []handle, dst *[]headgate.Decision) (refused uint64) {
+	b := d.binding
+	refused = d.counters.take(way, now, b.checks, at, dst, d.tellAll || b.delays)
+	if r.Status == 0 || !b.awaits || !admits(b.checks, refused) {
+		return refused
 	}
-	if r.Status == 0 || !b.awaits || !allowed(dst) {
-		return dst
-	}
-	d.refunds = slices.DeleteFunc(append(d.refunds[:0], b.checks...), func(c headgate.Check) bool { return d.bindings.set.Charged(&c, int(r.Status)) })
-	if len(d.refunds) > 0 {
-		for i := range d.refunds {
-			d.refunds[i].At = dst[0].At
+	for i := range b.checks {
+		c := &b.checks[i]
+		if !d.bindings.set.Charged(c, int(r.Status)) {
+			d.counters.refund(way, now, c, at)
 		}
-		if _, err := s.Take(context.Background(), headgate.OpRefund, d.refunds, nil); err != nil {
-			panic(err)
-		}
+		at = at[len(c.Rule.Limits()):]
 	}
-	return dst
-}
-
-// allowed returns the verdict of the decisions.
-func allowed(decisions []headgate.Decision) bool {
-	for i := range decisions {
-		if d := &decisions[i]; !d.Allowed && !d.Shadow {
-			return false
-		}
-	}
-	return true
+	return refused
 }
 
 // facts makes descriptors from the requests of a log, for one policy.
@@ -315,15 +294,26 @@ func (f *facts) where(t target) where {
 // binding is what a policy says about all requests with one descriptor.
 type binding struct {
 	descriptor policy.Descriptor
-	known      bool // the place is in use
-	refused    bool // no door could decide such a request
-	awaits     bool // what is charged depends on the status of the response
+	hash       uint64 // of the values of the descriptor
+	known      bool   // the place is in use
+	refused    bool   // no door could decide such a request
+	awaits     bool   // what is charged depends on the status of the response
+	delays     bool   // a limit may hold requests back
 	checks     []headgate.Check
 	denied     *policy.ListEntry
+	counters   handles
+	tried      handles   // those of the curve
+	counts     []counted // by check, if the request was counted
 	// client has the counts of the client called name, the first with this descriptor; nil if it is
 	// not known yet. Mostly it is the only one.
 	client *client
 	name   string
+}
+
+// counted is what is counted for a check.
+type counted struct {
+	list *listCounts // nil if none
+	hash uint64      // of the key
 }
 
 // bindings remembers the bindings of recent descriptors, because matching a descriptor against the
@@ -380,11 +370,12 @@ func (b *bindings) of(d policy.Descriptor, u *policy.Usage) *binding {
 	// What differs from call to call is not worth remembering.
 	if u == nil && size <= maxBindingBytes {
 		place = &b.places[hash%maxBindings]
-		if place.known && slices.Equal(place.descriptor, d) {
+		if place.known && place.hash == hash && slices.Equal(place.descriptor, d) {
 			return place
 		}
 	}
 	b.fill(place, d, u)
+	place.hash = hash
 	return place
 }
 
@@ -397,6 +388,10 @@ func (b *bindings) fill(p *binding, d policy.Descriptor, u *policy.Usage) {
 	}
 	found, err := b.set.DecideUsage(p.descriptor, 1, u, p.checks[:0])
 	p.checks, p.denied, p.refused = found.Checks, found.Denied, err != nil
-	p.known, p.awaits = true, b.set.Awaits(p.checks)
-	p.client, p.name = nil, ""
+	p.known, p.awaits, p.delays = true, b.set.Awaits(p.checks), false
+	for i := range p.checks {
+		p.delays = p.delays || slices.ContainsFunc(p.checks[i].Rule.Limits(), func(l headgate.Limit) bool { return l.Algorithm == headgate.LeakyBucket })
+	}
+	p.counters.generation, p.tried.generation = 0, 0
+	p.client, p.name, p.counts = nil, "", p.counts[:0]
 }

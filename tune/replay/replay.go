@@ -21,13 +21,15 @@
 // # How it works
 //
 // Each line becomes the descriptor that a door of the service would have made for the request.
-// [policy.Set.Decide] finds the checks. A memory store, whose clock is the time of the log, decides
-// them. This is the same code as in production.
+// [policy.Set.Decide] finds the checks, and package algorithm decides them at the time of the log. This
+// is the same code as in production, but for the store: one goroutine that replays needs no locks and
+// no clock, and decides each request under several assumptions at once. A test holds every decision
+// against those of store/memory.
 //
 // # Times of whole seconds
 //
-// If the log has only whole seconds, requests are decided twice. One store takes the requests of
-// each second as spread evenly over it. The other takes all of them at the beginning of the second.
+// If the log has only whole seconds, requests are decided twice: once with the requests of
+// each second spread evenly over it, and once with all of them at its beginning.
 // The truth is between the two results; see [Interval].
 //
 // # Caveats
@@ -159,6 +161,7 @@ func New(o Options) *Replay {
 	}
 	p := &Replay{o: o, curve: newCurve(o.Curve), listsOf: make(map[*headgate.Rule]*listCounts), deniedBy: make(map[string]int64), seed: maphash.MakeSeed(), clients: clients.New[client](MaxClients)}
 	p.decider, p.problems = newDecider(o.Policy, o.Entries)
+	p.decider.tellAll = o.Decided != nil
 	if o.Against != nil {
 		p.against, _ = newDecider(o.Against, o.Entries)
 		p.differences.max = o.Differences
@@ -235,7 +238,7 @@ func (p *Replay) add(r *accesslog.Request) {
 		p.o.Decided(r, o.decisions, o.allowed)
 	}
 	if p.curve.left > 0 {
-		p.curve.add(p.decider.binding.checks, r.Spread)
+		p.curve.add(p.decider.binding, headgate.Instant(r.Spread))
 	}
 	if r.Time < p.counted {
 		p.result.Warmup++
@@ -320,52 +323,56 @@ func (p *Replay) countUsage(r *accesslog.Request) {
 // countLists counts the request for each list of limits that bound it. It returns one more than the
 // number of the list that denied it, or 0.
 func (p *Replay) countLists(r *accesslog.Request, o *outcome) (by uint16) {
+	if !o.decided {
+		return 0
+	}
 	deciding := (*headgate.Rule)(nil)
 	if !o.allowed {
 		if d := o.verdict.Deciding(); d != nil {
 			deciding = d.Rule
 		}
 	}
-	for i := 0; i < len(o.decisions); {
-		d := &o.decisions[i]
-		denied, n := false, i
-		delayed := false
-		for ; n < len(o.decisions) && o.decisions[n].Check == d.Check; n++ {
-			denied = denied || !o.decisions[n].Allowed
-			delayed = delayed || o.decisions[n].Delay > 0
+	b := p.decider.binding
+	if len(b.counts) == 0 {
+		for _, c := range b.checks {
+			b.counts = append(b.counts, counted{p.listsOf[c.Rule], maphash.String(p.seed, c.Key)})
 		}
-		if l := p.listsOf[d.Rule]; l != nil {
-			hash := maphash.String(p.seed, p.decider.binding.checks[d.Check].Key)
-			l.of.keys.add(hash)
-			l.of.alive.add(hash, r.Time)
-			l.requests++
-			l.of.requests++
-			switch {
-			case denied && d.Shadow:
+	}
+	delayed := uint64(0)
+	for i := range o.decisions {
+		if d := &o.decisions[i]; d.Delay > 0 && o.allowed {
+			delayed |= 1 << d.Check
+		}
+	}
+	for i := range b.checks {
+		l, bit := b.counts[i].list, uint64(1)<<i
+		if l == nil {
+			continue
+		}
+		l.of.keys.add(b.counts[i].hash)
+		l.of.alive.add(b.counts[i].hash, r.Time)
+		l.requests++
+		l.of.requests++
+		switch c := &b.checks[i]; {
+		case c.Shadow:
+			if o.denies&bit != 0 {
 				l.shadow++
 				l.of.shadow++
-			case denied:
+			}
+		default:
+			if o.denies&bit != 0 {
 				l.denied++
 				l.of.denied++
 			}
-			if delayed && o.allowed {
-				l.of.delayed++
+			if o.together&bit != 0 {
+				l.of.bunched++
 			}
-			if d.Rule == deciding {
+			if c.Rule == deciding {
 				by = l.number + 1
 			}
 		}
-		i = n
-	}
-	if p.decider.bunched != nil && !o.bunched {
-		last := -1
-		for i := range p.decider.together {
-			if d := &p.decider.together[i]; !d.Allowed && !d.Shadow && d.Check != last {
-				if l := p.listsOf[d.Rule]; l != nil {
-					l.of.bunched++
-				}
-				last = d.Check
-			}
+		if delayed&bit != 0 {
+			l.of.delayed++
 		}
 	}
 	return by

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -205,7 +207,7 @@ func randomPolicy(rng *rand.Rand) string {
 
 // TestDecisionsAreTheLibrarys: under random rules, every decision about every request of
 // the whole log is the one that the library makes under a clock that shows the time of
-// the request.
+// the request. The curve of the first requests is what the library denies with other limits.
 func TestDecisionsAreTheLibrarys(t *testing.T) {
 	data := realLog(t)
 	log, all := write(t, data), visits(t, data)
@@ -225,7 +227,10 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 			}
 			clock := new(replay.Clock)
 			next, denied := 0, int64(0)
-			result := run(t, replay.Options{Policy: parse(t, clock, text), Clock: clock, Decided: func(_ *accesslog.Request, got []headgate.Decision, allowed bool) {
+			other := newOther()
+			options := replay.Options{Policy: parse(t, clock, text), Clock: clock, Curve: 1000}
+			asked := options
+			asked.Decided = func(_ *accesslog.Request, got []headgate.Decision, allowed bool) {
 				v := all[next]
 				next++
 				now = time.UnixMicro(v.at)
@@ -274,6 +279,9 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 						t.Fatalf("request %d, %+v, decision %d:\ngot  %+v\nwant %+v\n%s", next, v, i, g, w, text)
 					}
 				}
+				if next <= 1000 {
+					other.take(t, checks, now)
+				}
 				for i := range checks {
 					if want.Allowed && !set.Charged(&checks[i], v.status) {
 						c := checks[i]
@@ -283,12 +291,92 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 						}
 					}
 				}
-			}}, accesslog.Options{}, log)
+			}
+			result := run(t, asked, accesslog.Options{}, log)
+			other.compare(t, result.Rules)
+			// Nobody asks for the decisions, and so only those about denied requests are made.
+			options.Policy = parse(t, clock, text)
+			if quiet := run(t, options, accesslog.Options{}, log); !reflect.DeepEqual(counts(quiet), counts(result)) {
+				t.Errorf("without Decided:\n%+v\nwith it:\n%+v", counts(quiet), counts(result))
+			}
 			if next != len(all) || result.Requests != int64(len(all)) || result.Denied != denied || result.Admitted+result.Denied != result.Requests {
 				t.Errorf("%d requests of %d, %d denied and %d admitted; want %d denied", result.Requests, len(all), result.Denied, result.Admitted, denied)
 			}
 		})
 	}
+}
+
+// other is what the library denies with other limits, each rule by itself.
+type other struct {
+	now    int64
+	store  *memory.Store
+	denied map[string]int64 // by rule and factor
+	bound  map[string]int64
+	rules  map[string]*headgate.Rule // by rule, factor and limits
+}
+
+func newOther() *other {
+	o := &other{denied: make(map[string]int64), bound: make(map[string]int64), rules: make(map[string]*headgate.Rule)}
+	o.store = memory.New(memory.Clock(func() int64 { return o.now }))
+	return o
+}
+
+func (o *other) take(t *testing.T, checks []headgate.Check, now time.Time) {
+	t.Helper()
+	o.now = now.UnixMicro()
+	for _, c := range checks {
+		o.bound[c.Rule.Name()]++
+		for _, factor := range []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 4} {
+			name := fmt.Sprint(c.Rule.Name(), "*", factor)
+			id := fmt.Sprintf("%s %p", name, c.Rule)
+			if o.rules[id] == nil {
+				limits := slices.Clone(c.Rule.Limits())
+				for i := range limits {
+					times := func(n int64) int64 { return max(1, int64(math.Round(float64(n)*factor))) }
+					if l := &limits[i]; l.Algorithm != headgate.Penalty {
+						l.Count = times(l.Count)
+						if l.Burst > 0 {
+							l.Burst = times(l.Burst)
+						}
+					}
+				}
+				rule, err := headgate.NewRule(name, limits...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.rules[id] = rule
+			}
+			decisions, err := o.store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: o.rules[id], Key: c.Key, Cost: c.Cost}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !headgate.NewVerdict(decisions).Allowed {
+				o.denied[name]++
+			}
+		}
+	}
+}
+
+func (o *other) compare(t *testing.T, rules []replay.Rule) {
+	t.Helper()
+	for _, r := range rules {
+		if r.CurveRequests != o.bound[r.Rule] {
+			t.Errorf("%s: the curve is of %d requests, want %d", r.Rule, r.CurveRequests, o.bound[r.Rule])
+		}
+		for _, p := range r.Curve {
+			if want := o.denied[fmt.Sprint(r.Rule, "*", p.Factor)]; p.Denied != want {
+				t.Errorf("%s with %g times its limits: %d of %d denied, want %d", r.Rule, p.Factor, p.Denied, r.CurveRequests, want)
+			}
+		}
+	}
+}
+
+// counts are the result without the estimates, which differ from run to run.
+func counts(r *replay.Result) *replay.Result {
+	for i := range r.Rules {
+		r.Rules[i].Keys, r.Rules[i].KeysAlive, r.Rules[i].RedisBytes = 0, 0, 0
+	}
+	return r
 }
 
 // TestModels: rules that count tokens and money are charged what the log says that calls have used. A call

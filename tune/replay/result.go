@@ -220,7 +220,7 @@ type Sample struct {
 func (p *Replay) Result(stats accesslog.Stats) *Result {
 	r := p.result
 	r.Unreadable, r.Lines, r.Late = stats.Unreadable, stats.Lines, stats.Late
-	r.Interval = Interval{p.decider.bunched != nil, r.Denied, r.bunched}
+	r.Interval = Interval{p.decider.twice(), r.Denied, r.bunched}
 	if r.Delayed > 0 {
 		r.MeanDelayMS = (r.delays / time.Duration(r.Delayed)).Milliseconds()
 	}
@@ -241,7 +241,7 @@ func (p *Replay) Result(stats accesslog.Stats) *Result {
 	slices.SortFunc(r.DeniedBy, func(a, b Listed) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), strings.Compare(a.By, b.By))
 	})
-	r.Shared = p.decider.spread.Stats().Shared
+	r.Shared = p.decider.counters.shared
 	r.Problems = p.problems
 	r.Models.Money = float64(r.Models.micros) / policy.MicroUnits
 	p.sumRules(&r)
@@ -291,7 +291,7 @@ func (p *Replay) sumRules(r *Result) {
 			Rule: c.rule.Name, Requests: c.requests, Denied: c.denied, Bunched: c.bunched, Shadow: c.shadow, Delayed: c.delayed,
 			Keys: c.keys.count(), KeysAlive: max(c.alive.most, c.alive.count()), BytesPerKey: f.Bytes, Limits: []string{},
 		}
-		if p.decider.bunched == nil {
+		if !p.decider.twice() {
 			one.Bunched = one.Denied
 		}
 		one.RedisBytes = one.KeysAlive * f.Bytes
@@ -345,7 +345,7 @@ func (p *Replay) sumClients(r *Result) {
 			Client: p.shown(w.name, w.kind), Requests: int64(w.requests), Denied: int64(w.denied), Bunched: int64(w.bunched),
 			Share: float64(w.denied) / float64(w.requests), NewlyDenied: int64(w.newlyDenied), Limited: int64(w.limited), Robot: w.robot,
 		}
-		if p.decider.bunched == nil {
+		if !p.decider.twice() {
 			one.Bunched = one.Denied
 		}
 		if w.denied > 0 {
