@@ -14,7 +14,7 @@ func wordLimit(rng *rand.Rand) *headgate.Limit {
 	for {
 		l := headgate.Limit{
 			Count:  1 + rng.Int64N(1<<rng.IntN(30)),
-			Period: []time.Duration{time.Microsecond, 7 * time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour}[rng.IntN(8)],
+			Period: []time.Duration{time.Microsecond, 7 * time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, headgate.MaxPeriod - time.Microsecond}[rng.IntN(9)],
 		}
 		switch rng.IntN(5) {
 		case 0:
@@ -41,7 +41,7 @@ func wordLimit(rng *rand.Rand) *headgate.Limit {
 // and count from another origin.
 func TestWordIsState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	words, none, denied := map[headgate.Algorithm]int{}, 0, 0
+	words, none, denied, highs, changed := map[headgate.Algorithm]int{}, 0, 0, 0, 0
 	for range 4000 {
 		limit := wordLimit(rng)
 		unit := max(1, limit.Micros()/limit.Count)
@@ -49,6 +49,7 @@ func TestWordIsState(t *testing.T) {
 			origin = headgate.Instant(1_774_738_797_123_457 + rng.Int64N(1e12))
 			now    = origin
 			word   algorithm.Word
+			high   uint32
 			state  algorithm.State
 		)
 		for range 60 {
@@ -58,10 +59,13 @@ func TestWordIsState(t *testing.T) {
 				if algorithm.Micros(now-to) >= algorithm.MaxAge {
 					to = now
 				}
-				free := word.FreeAt(algorithm.ScaleOf(limit), origin)
-				word = word.Rebase(algorithm.ScaleOf(limit), origin, to)
+				scale := algorithm.ScaleOf(limit, high)
+				free := word.FreeAt(scale, origin)
+				if word, scale = word.Rebase(scale, origin, to); limit.Algorithm <= headgate.LeakyBucket {
+					high = uint32(scale >> 32)
+				}
 				// One that was free must not seem to be in use for longer, or no sweep would drop it.
-				if got := word.FreeAt(algorithm.ScaleOf(limit), to); got > free || got < free && free > to {
+				if got := word.FreeAt(scale, to); got > free || got < free && free > to {
 					t.Fatalf("%v: the Word is free at %d, counted from %d at %d", limit, free, to, got)
 				}
 				origin = to
@@ -81,7 +85,27 @@ func TestWordIsState(t *testing.T) {
 				denied++
 			}
 			algorithm.Describe(&want, limit, before, after, now, cost, fits)
-			next, was, admitted := word.Draw(limit, origin, now, cost)
+			var (
+				next     algorithm.Word
+				was      algorithm.State
+				admitted bool
+			)
+			if limit.Algorithm <= headgate.LeakyBucket {
+				next, admitted = word.DrawBucket(limit, high, origin, now, cost)
+			} else {
+				next, was, admitted = word.DrawWindow(limit, origin, now, cost)
+			}
+			nextHigh := high
+			if next == algorithm.NoWord && limit.Algorithm <= headgate.LeakyBucket && fits {
+				// The bucket has another high from here on, and the State is needed to get there.
+				changed++
+				if word, high = algorithm.WordOf(limit, after, origin); !charged || word == algorithm.NoWord {
+					word, high = algorithm.WordOf(limit, before, origin)
+				} else {
+					state = after
+				}
+				continue
+			}
 			if next == algorithm.NoWord {
 				// Only windows have fields that may be too small.
 				if none++; limit.Algorithm <= headgate.LeakyBucket || limit.Count < 2000 {
@@ -91,24 +115,34 @@ func TestWordIsState(t *testing.T) {
 			}
 			words[limit.Algorithm]++
 			got.Limit, got.Allowed = limit, admitted
-			got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.Describe(limit, was, origin, now, cost, admitted, charged)
+			if limit.Algorithm <= headgate.LeakyBucket && high == 0 {
+				got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.DescribeBucket(limit, origin, now, cost, admitted, charged)
+			} else {
+				if high > 0 {
+					was = algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, now)
+				}
+				got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = algorithm.DescribeState(limit, was, now, cost, admitted, charged)
+			}
 			if got.At = now; got != want {
 				t.Fatalf("%v, cost %d: %+v from the Word, %+v from the State", limit, cost, got, want)
 			}
 			if state = after; charged {
-				word = next
+				word, high = next, nextHigh
 			}
-			if free := word.FreeAt(algorithm.ScaleOf(limit), origin); free > now && free != now+headgate.Instant(want.ResetAfter.Microseconds()) || free <= now && want.ResetAfter != 0 {
+			if high > 0 {
+				highs++
+			}
+			if free := word.FreeAt(algorithm.ScaleOf(limit, high), origin); free > now && free != now+headgate.Instant(want.ResetAfter.Microseconds()) || free <= now && want.ResetAfter != 0 {
 				t.Fatalf("%v: the Word is free at %d, want %v after %d", limit, free, want.ResetAfter, now)
 			}
 			if rng.IntN(3) != 0 {
 				continue
 			}
-			back := algorithm.Advance(limit, algorithm.StateOf(limit, algorithm.KindOf(limit), word, origin, now), now)
+			back := algorithm.Advance(limit, algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, now), now)
 			if advanced := algorithm.Advance(limit, state, now); back != advanced {
 				t.Fatalf("%v: the Word is the state %+v, want %+v", limit, back, advanced)
 			}
-			if word = algorithm.WordOf(limit, back, origin); word == algorithm.NoWord {
+			if word, high = algorithm.WordOf(limit, back, origin); word == algorithm.NoWord {
 				t.Fatalf("%v: no Word for %+v", limit, back)
 			}
 		}
@@ -118,39 +152,28 @@ func TestWordIsState(t *testing.T) {
 			t.Errorf("%d decisions by Words of %v; the test proves little", words[a], a)
 		}
 	}
-	if denied < 10_000 || none == 0 {
-		t.Errorf("%d costs were denied, and %d counters had no Word; the test proves little", denied, none)
+	if denied < 10_000 || none == 0 || highs < 1000 || changed < 100 {
+		t.Errorf("%d costs were denied, %d counters had no Word, %d a high, and %d changed it; the test proves little", denied, none, highs, changed)
 	}
 }
 
-// TestWhichHaveWords: all buckets do that anybody is likely to write, whatever their numbers.
-func TestWhichHaveWords(t *testing.T) {
-	const day = 24 * time.Hour
-	for _, c := range []struct {
-		limit headgate.Limit
-		want  bool
-	}{
-		{headgate.Per(1, 365*day), true},
-		{headgate.Per(1_000_000, time.Hour), true},
-		{headgate.Per(10_000_000, time.Second), true},
-		{headgate.Per(100_000_000, time.Minute), true},
-		{headgate.Per(headgate.MaxCount, day), true},
-		{headgate.Per(headgate.MaxCount, 366*day), true},
-		{headgate.Per(999_999_937, time.Hour), true}, // a prime
-		{headgate.Per(123_456_789, day), true},
-		{headgate.Per(49_999_999, day), true},
-		{headgate.Per(1_234_567, 30*day), true},
-		{headgate.Per(49_990_000, 30*day), true},
-		{headgate.Per(10<<20, 30*day), true},
-		{headgate.Per(1, 365*day).WithBurst(100), true},
-		{headgate.Per(999_999_937, day), false},
-		{headgate.Per(9_999_991, 30*day), false},
-		{headgate.Blocking(1, time.Hour, time.Hour, time.Hour), false},
-		{headgate.Sliding(1, time.Hour), false},
-	} {
-		limits := []headgate.Limit{headgate.PerMinute(1), c.limit}
-		if got := algorithm.KindOf(&headgate.MustRule("r", limits...).Limits()[1]) != 0; got != c.want {
-			t.Errorf("%v has Words: %t, want %t", &c.limit, got, c.want)
+// TestWordOfTheLongest: the Word of a bucket that takes longer to drain than can be told, because its
+// burst was lowered, is its state as any other.
+func TestWordOfTheLongest(t *testing.T) {
+	origin := headgate.Instant(1_774_738_797_123_457)
+	for _, l := range []headgate.Limit{headgate.Per(1, headgate.MaxPeriod), headgate.Per(2, headgate.MaxPeriod-time.Microsecond)} {
+		limit := &headgate.MustRule("r", l).Limits()[0]
+		s := algorithm.State{Stamp: origin + 5, Used: headgate.MaxCount}
+		word, high := algorithm.WordOf(limit, s, origin)
+		if got := algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, origin+5); got != s {
+			t.Errorf("%v: the state is %+v, want %+v", limit, got, s)
+		}
+		if free := word.FreeAt(algorithm.ScaleOf(limit, high), origin); free < origin+headgate.Instant(headgate.MaxRefill.Microseconds()) {
+			t.Errorf("%v: free at %d", limit, free)
+		}
+		_, retry, reset, _ := algorithm.DescribeState(limit, s, origin+5, 1, false, false)
+		if most := headgate.MaxRefill + time.Microsecond; retry != most || reset != most {
+			t.Errorf("%v: retry after %v and reset after %v, want %v", limit, retry, reset, most)
 		}
 	}
 }

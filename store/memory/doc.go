@@ -8,11 +8,10 @@
 //
 // Counters are kept in open-addressed tables of 32-byte entries without pointers, so the garbage
 // collector does not walk them. A check of one limit is decided by one compare-and-swap, without a
-// lock, unless the limit is an exact sliding window. The exceptions are limits of extreme numbers:
-// buckets of millions of units for more than a day whose count has hardly a factor in common with
-// the period; fixed windows of more than a million units a millisecond or, if they begin with the
-// first request, a month; and sliding counters of more than eight million units a second. These
-// take the lock of a part of the store.
+// lock, unless the limit is an exact sliding window. The exceptions are windows of extreme numbers:
+// fixed windows of more than a million units a millisecond or, if they begin with the first request,
+// a month; and sliding counters of more than eight million units a second. These take the lock of a
+// part of the store.
 //
 // An entry is found by a 64-bit hash of rule, key and limit with a seed of this process. Two keys
 // with the same hash share a counter, and so are limited sooner, never later. With a million keys,

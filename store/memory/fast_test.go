@@ -129,25 +129,29 @@ func TestFastCountsExactly(t *testing.T) {
 	bucket := headgate.Per(limit, ever)
 	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: ever, Align: headgate.AlignFirst}
 	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit, Period: ever}
+	large := headgate.Per(limit*249_989, 30*24*time.Hour) // each cost of so much changes the upper bits of its Words
 	for name, s := range map[string]*memory.Store{
 		"own clock":  memory.New(),
 		"window":     memory.New(),
 		"counter":    memory.New(),
 		"clock":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"large":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
 		"small":      memory.New(memory.MaxBytes(memory.MinMaxBytes)),
 		"with locks": memory.New(memory.Clock(storetest.NewClock(storetest.Epoch).Now)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := bucket
+			l, cost := bucket, int64(1)
 			switch name {
+			case "large":
+				l, cost = large, 249_989
 			case "window":
 				l = window
 			case "counter":
 				l = counter
 			}
-			hot, same := headgate.MustRule("hot", l), headgate.MustRule("hot", l, headgate.Sliding(10_000, ever))
+			hot, same := headgate.MustRule("hot", l), headgate.MustRule("hot", l, headgate.Sliding(headgate.MaxLog, ever))
 			limiter := headgate.New(s, hot)
-			if _, err := limiter.Allow(t.Context(), "k"); err != nil { // before memory is full
+			if _, err := limiter.AllowN(t.Context(), "k", cost); err != nil { // before memory is full
 				t.Fatal(err)
 			}
 			var used atomic.Int64
@@ -157,7 +161,7 @@ func TestFastCountsExactly(t *testing.T) {
 				all.Go(func() {
 					rng := rand.New(rand.NewPCG(uint64(w), 5))
 					for i := range each {
-						one := []headgate.Check{{Rule: hot, Key: "k"}}
+						one := []headgate.Check{{Rule: hot, Key: "k", Cost: cost}}
 						op := headgate.OpTake
 						switch rng.IntN(8) {
 						case 0:
@@ -188,11 +192,11 @@ func TestFastCountsExactly(t *testing.T) {
 				})
 			}
 			all.Wait()
-			d, err := limiter.Peek(t.Context(), "k", 1)
+			d, err := limiter.Peek(t.Context(), "k", cost)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := limit - d.Remaining; got != used.Load() {
+			if got := (limit*cost - d.Remaining) / cost; got != used.Load() {
 				t.Errorf("%d units are in use, %d were admitted and not given back", got, used.Load())
 			}
 			if d.Allowed != (used.Load() < limit) {

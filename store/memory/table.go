@@ -15,17 +15,17 @@ import (
 // entry is one counter. It is in one of three forms, which its shard's lock guards:
 //
 //   - as a Word: word is an [algorithm.Word], kind says which Words it can be, and used and extra are
-//     its [algorithm.Scale]. Unless the bit held is set in word, callers without the lock change the
-//     Word by compare-and-swap; see [Store.TakeSingle].
+//     its [algorithm.Scale], so extra is the high of a bucket. Unless the bit held is set in word,
+//     callers without the lock change the Word by compare-and-swap; see [Store.TakeSingle].
 //   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
 //   - as a log: stamp is the log's index in shard.logs, and used is logMark.
 //
-// Callers without the lock use hash, kind and word only.
+// Callers without the lock use hash, kind and word only, and the extra of a bucket.
 type entry struct {
 	hash  uint64 // 0 in an empty place; written once, atomically
 	word  uint64 // atomic if kind is not 0
 	used  uint32
-	extra uint32
+	extra uint32 // written atomically
 	kind  uint32 // of the Words that this place may hold, or 0; written once, atomically
 	until uint32 // isWord; else when the counter is fully free, see until
 }
@@ -64,14 +64,12 @@ func (e *entry) shut() (wasOpen bool) {
 // setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
 // Word could be the same number, and a caller who has read it would take the one for the other. If
 // open is true, callers without the lock may change the Word from now on.
-func (e *entry) setWord(w algorithm.Word, l *headgate.Limit, kind uint32, open bool) bool {
+func (e *entry) setWord(w algorithm.Word, high uint32, l *headgate.Limit, kind uint32, open bool) bool {
 	if e.kind != 0 && e.kind != kind {
 		return false
 	}
-	if !e.asWord() {
-		scale := algorithm.ScaleOf(l)
-		e.used, e.extra, e.until = uint32(scale), uint32(scale>>32), isWord
-	}
+	scale := algorithm.ScaleOf(l, high)
+	e.setRest(uint32(scale), uint32(scale>>32), isWord)
 	e.replaceWord(w, open)
 	if e.kind == 0 {
 		atomic.StoreUint32(&e.kind, kind)
@@ -79,7 +77,15 @@ func (e *entry) setWord(w algorithm.Word, l *headgate.Limit, kind uint32, open b
 	return true
 }
 
-// replaceWord is setWord for an entry that is kept as a Word of that kind.
+// setRest sets what is beside the word.
+func (e *entry) setRest(used, extra, until uint32) {
+	e.used, e.until = used, until
+	if e.extra != extra {
+		atomic.StoreUint32(&e.extra, extra)
+	}
+}
+
+// replaceWord is setWord for an entry that is kept as a Word of that kind, and whose high stays.
 func (e *entry) replaceWord(w algorithm.Word, open bool) {
 	word := uint64(w)
 	if !open {
@@ -103,7 +109,7 @@ func (e *entry) state() algorithm.State {
 // set keeps the counter as a state.
 func (e *entry) set(s algorithm.State, until uint32) {
 	e.setStamp(int64(s.Stamp))
-	e.used, e.extra, e.until = s.Used, s.Extra, until
+	e.setRest(s.Used, s.Extra, until)
 }
 
 func (e *entry) setStamp(stamp int64) { atomic.StoreUint64(&e.word, held|uint64(stamp)) }
@@ -195,7 +201,8 @@ func (t *table) rebuild(now headgate.Instant, size, n int) {
 			continue
 		}
 		if moved.asWord() {
-			moved.word = moved.word&held | uint64(algorithm.Word(moved.word&^held).Rebase(moved.scale(), from, now))
+			w, scale := algorithm.Word(moved.word&^held).Rebase(moved.scale(), from, now)
+			moved.word, moved.extra = moved.word&held|uint64(w), uint32(scale>>32)
 		} else {
 			moved.kind = 0 // no caller has read a Word in the new place
 		}

@@ -22,6 +22,10 @@ const fewEntries = 64
 // clock, so it holds only if the Word has not changed since before the clock was read. An admission
 // at an old reading harms nobody: what others have taken since counts as in use for longer than it
 // is.
+//
+// The high of a bucket is read after the Word and written with the lock, before the Word that it
+// belongs to. So it is of the Word that was read if that has not changed since. That the Word has the
+// same 63 bits again, and another high, is less likely than that two keys have the same hash.
 func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
 	if !store.ValidSingle(rule, key, cost) {
 		err = store.ValidateSingle(rule, key, cost)
@@ -71,12 +75,14 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 		var (
 			after  algorithm.Word
 			before algorithm.State
+			high   uint32
 			fits   bool
 		)
 		if l.Algorithm <= headgate.LeakyBucket {
-			after, fits = algorithm.Word(w).DrawBucket(l, v.origin, at, cost)
+			high = atomic.LoadUint32(&e.extra)
+			after, fits = algorithm.Word(w).DrawBucket(l, high, v.origin, at, cost)
 		} else {
-			after, before, fits = algorithm.Word(w).Draw(l, v.origin, at, cost)
+			after, before, fits = algorithm.Word(w).DrawWindow(l, v.origin, at, cost)
 		}
 		if after == algorithm.NoWord {
 			break
@@ -94,10 +100,13 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
-		if l.Algorithm <= headgate.LeakyBucket {
+		if l.Algorithm <= headgate.LeakyBucket && high == 0 {
 			remaining, retry, reset, delay = algorithm.Word(w).DescribeBucket(l, v.origin, at, cost, fits, fits)
 		} else {
-			remaining, retry, reset, delay = algorithm.Word(w).Describe(l, before, v.origin, at, cost, fits, fits)
+			if high != 0 {
+				before = algorithm.StateOf(l, kind, algorithm.Word(w), high, v.origin, at)
+			}
+			remaining, retry, reset, delay = algorithm.DescribeState(l, before, at, cost, fits, fits)
 		}
 		return fits, remaining, retry, reset, delay, s.own.wall.Load().shown(now), nil
 	}
@@ -261,7 +270,8 @@ type drawn struct {
 	place  uint64 // the hash of entry
 	word   algorithm.Word
 	after  algorithm.Word  // the counter once it is charged
-	before algorithm.State // for Word.Describe
+	before algorithm.State // for DescribeState
+	high   uint32          // of word, if it is of a bucket
 	fits   bool
 }
 
@@ -270,17 +280,21 @@ type drawn struct {
 // changes it. opened says that others were free to change it until now.
 func (sh *shard) draw(d *drawn, kind uint32, cost int64, now headgate.Instant, n int) (opened, ok bool) {
 	l, e, w := d.limit, d.entry, algorithm.Word(0)
+	d.high = 0
 	switch {
 	case e.asWord() && e.kind == kind:
 		w, opened = e.hold()
+		d.high = e.extra
 	case e.hash != 0 || sh.sharing || !sh.table.room(n):
 		return false, false
 	}
 	d.word = w
 	if l.Algorithm <= headgate.LeakyBucket {
-		d.after, d.fits = w.DrawBucket(l, sh.table.origin, now, cost)
+		if d.after, d.fits = w.DrawBucket(l, d.high, sh.table.origin, now, cost); d.high != 0 {
+			d.before = algorithm.StateOf(l, kind, w, d.high, sh.table.origin, now)
+		}
 	} else {
-		d.after, d.before, d.fits = w.Draw(l, sh.table.origin, sh.wall.on(l, now), cost)
+		d.after, d.before, d.fits = w.DrawWindow(l, sh.table.origin, sh.wall.on(l, now), cost)
 	}
 	return opened, d.after != algorithm.NoWord
 }
@@ -293,14 +307,14 @@ func (sh *shard) finishWord(w *drawn, charge, open bool, cost int64, now headgat
 	case charge && known:
 		w.entry.replaceWord(w.after, open)
 	case charge:
-		sh.insert(w.entry, w.place).setWord(w.after, l, algorithm.KindOf(l), open)
+		sh.insert(w.entry, w.place).setWord(w.after, 0, l, algorithm.KindOf(l), open)
 	case open && known:
 		w.entry.replaceWord(w.word, open)
 	}
-	if l.Algorithm <= headgate.LeakyBucket {
+	if l.Algorithm <= headgate.LeakyBucket && w.high == 0 {
 		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.DescribeBucket(l, origin, now, cost, w.fits, charge)
 	} else {
-		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.Describe(l, w.before, origin, sh.wall.on(l, now), cost, w.fits, charge)
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = algorithm.DescribeState(l, w.before, sh.wall.on(l, now), cost, w.fits, charge)
 	}
 }
 
@@ -528,7 +542,7 @@ func (sh *shard) load(st *step, now headgate.Instant) {
 	switch e := st.entry; {
 	case e.asWord():
 		w, _ := e.hold()
-		s := algorithm.StateOf(l, e.kind, w, sh.table.origin, at)
+		s := algorithm.StateOf(l, e.kind, w, e.extra, sh.table.origin, at)
 		free = until(w.FreeAt(e.scale(), sh.table.origin))
 		if l.Algorithm > headgate.LeakyBucket || int64(e.kind) == l.Count {
 			st.state, moved = algorithm.Counter{State: s}.Advance(l, at)
@@ -558,10 +572,10 @@ func (sh *shard) load(st *step, now headgate.Instant) {
 // must be room for its further states.
 func (sh *shard) put(st *step, c algorithm.Counter, until uint32, open bool) {
 	if st.kind != 0 && c.Bucket == nil && !st.shared {
-		if w := algorithm.WordOf(st.limit, c.State, sh.table.origin); w != algorithm.NoWord {
+		if w, high := algorithm.WordOf(st.limit, c.State, sh.table.origin); w != algorithm.NoWord {
 			e := sh.insert(st.entry, st.place)
 			sh.clearFurther(e, st.place)
-			if e.setWord(w, st.limit, st.kind, open) {
+			if e.setWord(w, high, st.limit, st.kind, open) {
 				return
 			}
 		}
