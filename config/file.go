@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // fileText is a file as it was read, before its rules are compiled.
@@ -28,7 +29,7 @@ type fileText struct {
 	ignore   []policy.Ignore
 	entries  []string // nil if the file does not say
 	behind   []string
-	models   []policy.Model
+	models   []models.Model
 	unit     *int64 // of money
 }
 
@@ -86,12 +87,12 @@ func policyFile() value[fileText] {
 				into.places.keep(n.at, "behind")
 				into.behind = keepGood(&into.places, "behind", v)
 			}),
-		to("models", "what is known of language models: prices, and the largest input and output", listOf(modelMapping(), 1, policy.MaxModels),
-			func(into *fileText, n *node, v []entry[policy.Model]) {
+		to("models", "what is known of language models: prices, and the largest input and output", listOf(modelMapping(), 1, models.MaxModels),
+			func(into *fileText, n *node, v []entry[models.Model]) {
 				into.places.keep(n.at, "models")
 				into.models = keepGood(&into.places, "models", v)
 			}),
-		to("money_unit", "the unit in which rules count money, as a part of the currency that prices are in. Default: 0.000001", decimal(policy.MicroUnits),
+		to("money_unit", "the unit in which rules count money, as a part of the currency that prices are in. Default: 0.000001", decimal(models.MicroUnits),
 			func(into *fileText, n *node, v int64) {
 				into.places.keep(n.at, "money_unit")
 				into.unit = &v

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Format writes a set as a policy file that loads to the same set: its lists and
@@ -128,7 +129,7 @@ func (w *writer) rule(r *policy.Rule) {
 		w.until(4, o.Until)
 		w.match(4, o.Match)
 	}
-	if r.Counts != policy.CountRequests {
+	if r.Counts != models.Requests {
 		w.line(2, "counts: %v", r.Counts)
 	}
 	w.cost(r)

@@ -7,14 +7,15 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // modelMapping is one entry of models.
-func modelMapping() value[policy.Model] {
-	type t = policy.Model
+func modelMapping() value[models.Model] {
+	type t = models.Model
 	tokens := wholeNumber(1, headgate.MaxCount)
 	price := func(name, about string, at func(*t) *int64) field[t] {
-		return to(name, about, decimal(policy.MaxPrice), func(into *t, _ *node, v int64) { *at(into) = v })
+		return to(name, about, decimal(models.MaxPrice), func(into *t, _ *node, v int64) { *at(into) = v })
 	}
 	v := object("a model", []field[t]{
 		required(to("model", "its name, or the beginning of several names followed by a star; the longest that matches counts", filledText(), func(into *t, _ *node, v string) { into.Name = v })),
@@ -26,7 +27,7 @@ func modelMapping() value[policy.Model] {
 		to("max_input", "the largest input that the model accepts, in tokens. It is reserved for requests whose size in tokens cannot be estimated", tokens, func(into *t, _ *node, v int64) { into.MaxInput = v }),
 		to("max_output", "the largest output that a request may ask for, in tokens, and the default of requests that do not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(), func(into *t, _ *node, v numbers) {
 			if into.MaxOutput = v.number; v.entry != "" {
-				into.OutputTiers = &policy.OutputTiers{Entry: v.entry, Values: v.values}
+				into.OutputTiers = &models.OutputTiers{Entry: v.entry, Values: v.values}
 			}
 		}),
 		to("image", "how many tokens an image has at most", tokens, func(into *t, _ *node, v int64) { into.Image = v }),
@@ -43,12 +44,12 @@ func modelMapping() value[policy.Model] {
 
 // decimal is a number with at most six digits behind the point, in millionths.
 func decimal(most int64) value[int64] {
-	s := schema{"type": "number", "minimum": 0, "maximum": most / policy.MicroUnits}
+	s := schema{"type": "number", "minimum": 0, "maximum": most / models.MicroUnits}
 	return value[int64]{s, func(r *reader, name string, n *node) (int64, bool) {
 		before, behind, _ := strings.Cut(n.text, ".")
 		micros, err := strconv.ParseUint(before+behind+strings.Repeat("0", max(0, 6-len(behind))), 10, 63)
 		if n.kind != whole && n.kind != other || before == "" || len(behind) > 6 || err != nil || int64(micros) > most {
-			r.add(n.at, "%s is %s, must be a number from 0 to %d with at most 6 digits behind the point, such as 2.50", name, describe(n), most/policy.MicroUnits)
+			r.add(n.at, "%s is %s, must be a number from 0 to %d with at most 6 digits behind the point, such as 2.50", name, describe(n), most/models.MicroUnits)
 			return 0, false
 		}
 		return int64(micros), true
@@ -57,15 +58,15 @@ func decimal(most int64) value[int64] {
 
 // formatDecimal writes what decimal reads.
 func formatDecimal(micros int64) string {
-	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%d.%06d", micros/policy.MicroUnits, micros%policy.MicroUnits), "0"), ".")
+	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%d.%06d", micros/models.MicroUnits, micros%models.MicroUnits), "0"), ".")
 }
 
 // models writes what is known of models.
 func (w *writer) models(set *policy.Set) {
-	if unit := set.MoneyUnit(); unit != 1 {
+	if unit := set.Models().Unit(); unit != 1 {
 		w.line(0, "money_unit: %s", formatDecimal(unit))
 	}
-	for i, m := range set.Models() {
+	for i, m := range set.Models().All() {
 		if i == 0 {
 			w.line(0, "models:")
 		}

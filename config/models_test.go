@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
+	"github.com/headgate/headgate/policy/models"
 )
 
 const priced = `
@@ -32,20 +33,20 @@ func TestModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []policy.Model{
+	want := []models.Model{
 		{Name: "gpt-5-mini*", Priced: true, Input: 250_000, CachedInput: 25_000, Output: 2_000_000, MaxInput: 400_000, MaxOutput: 4096, Image: 1600},
 		{Name: "fast", Is: "gpt-5-mini-2025-08-07"},
-		{Name: "*", Priced: true, Input: 10_000_000, CacheWrite: 12_500_000, Output: 1, MaxOutput: 50, OutputTiers: &policy.OutputTiers{Entry: "tier", Values: map[string]int64{"free": 100, "pro": 8000}}},
+		{Name: "*", Priced: true, Input: 10_000_000, CacheWrite: 12_500_000, Output: 1, MaxOutput: 50, OutputTiers: &models.OutputTiers{Entry: "tier", Values: map[string]int64{"free": 100, "pro": 8000}}},
 	}
-	if got := set.Models(); !reflect.DeepEqual(got, want) || set.MoneyUnit() != 100 || set.Rule("budget").Counts != policy.CountMoney {
-		t.Errorf("got %+v in units of %d, want %+v", got, set.MoneyUnit(), want)
+	if got := set.Models().All(); !reflect.DeepEqual(got, want) || set.Models().Unit() != 100 || set.Rule("budget").Counts != models.Money {
+		t.Errorf("got %+v in units of %d, want %+v", got, set.Models().Unit(), want)
 	}
 	for tier, most := range map[string]int64{"free": 100, "pro": 8000, "other": 50, "": 50} {
-		if m := set.ModelFor("x", policy.Descriptor{{Name: "tier", Value: tier}}); m.MaxOutput != most {
+		if m := set.Model("x", policy.Descriptor{{Name: "tier", Value: tier}}); m.MaxOutput != most {
 			t.Errorf("the tier %q may ask for %d", tier, m.MaxOutput)
 		}
 	}
-	if m := set.Model("fast"); m.Name != "gpt-5-mini-2025-08-07" || m.Output != 2_000_000 {
+	if m := set.Models().Find("fast"); m.Name != "gpt-5-mini-2025-08-07" || m.Output != 2_000_000 {
 		t.Errorf("the other name leads to %+v", m)
 	}
 	text, err := Format(set)
@@ -53,7 +54,7 @@ func TestModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := Parse("again.yml", text)
-	if err != nil || !reflect.DeepEqual(again.Models(), want) || again.MoneyUnit() != 100 || again.Rule("budget").Counts != policy.CountMoney || !again.Rule("budget").Reservation.Typical {
+	if err != nil || !reflect.DeepEqual(again.Models().All(), want) || again.Models().Unit() != 100 || again.Rule("budget").Counts != models.Money || !again.Rule("budget").Reservation.Typical {
 		t.Errorf("it is written as\n%s: %v", text, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // ruleText is one entry of the field rules.
@@ -130,8 +131,8 @@ func ruleFields() []ruleField {
 				}),
 			own("overrides", "other limits for some requests. The first override that matches is used", listOf(overrideMapping(), 1, policy.MaxOverrides),
 				func(t *ruleText) *[]entry[overrideText] { return &t.overrides }),
-			own("counts", "what the limits count: requests (default), or of calls to language models input_tokens, output_tokens, tokens or money", oneOf(policy.CountRequests, policy.CountInputTokens, policy.CountOutputTokens, policy.CountTokens, policy.CountMoney),
-				func(t *ruleText) *policy.Counted { return &t.rule.Counts }),
+			own("counts", "what the limits count: requests (default), or of calls to language models input_tokens, output_tokens, tokens or money", oneOf(models.Requests, models.InputTokens, models.OutputTokens, models.Tokens, models.Money),
+				func(t *ruleText) *models.Counted { return &t.rule.Counts }),
 			own("cost", "factor for the cost of each request: a number, a table by the value of an entry, or a measured entry such as bytes. Default: 1", costValue(),
 				func(t *ruleText) *costText { return &t.cost }),
 			own("time_zone", "time zone of calendar windows that do not set their own, such as Europe/Berlin. Default: UTC", zoneText(),

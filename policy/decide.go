@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Outcome is what a policy says about a request, before any counter is read.
@@ -52,49 +53,8 @@ func (s *Set) Bind(d Descriptor, cost int64, dst []headgate.Check) (Outcome, err
 	return s.bind(d, cost, nil, dst, false)
 }
 
-// Ahead is Decide for a call to a language model whose body was not read yet, so that the entry
-// "model" and the usage are not known. What it returns binds the call whatever they are: an entry of
-// the deny list, or checks. It leaves out what depends on them, and Bounds.
-func (s *Set) Ahead(d Descriptor, dst []headgate.Check) Outcome {
-	if s.blind {
-		return Outcome{Checks: dst}
-	}
-	out, err := s.bind(d, 1, nil, dst, true)
-	if err != nil {
-		return Outcome{Checks: dst}
-	}
-	own := out.Checks[len(dst):]
-	out.Checks, out.Bounds = dst, nil
-	for i := range own {
-		if s.compiled[s.names[own[i].Rule.Name()]].ahead {
-			out.Checks = append(out.Checks, own[i])
-		}
-	}
-	return out
-}
-
-// modelEntry is the entry with the model of a call.
-const modelEntry = "model"
-
-// compileAhead finds out which rules bind a call whatever its model, and whether that can be said at
-// all: a list may exempt a model, or answer a request that has none.
-func (s *Set) compileAhead() {
-	depends := func(entries []ListEntry, on func(c *Condition) bool) bool {
-		return slices.ContainsFunc(entries, func(e ListEntry) bool {
-			return slices.ContainsFunc(e.Match, func(c Condition) bool { return c.Entry == modelEntry && on(&c) })
-		})
-	}
-	s.blind = depends(s.options.allow, func(*Condition) bool { return true }) || depends(s.options.deny, func(c *Condition) bool { return c.Not }) ||
-		s.options.subjects != nil && s.options.subjects.By == modelEntry
-	for i := range s.rules {
-		r, c := &s.rules[i], &s.compiled[i]
-		c.ahead = r.Counts == CountRequests && c.replacedBy == nil
-		r.eachEntry(func(_, entry string) { c.ahead = c.ahead && entry != modelEntry })
-	}
-}
-
 // bind is Bind. With strict, an entry that cannot be measured is an error.
-func (s *Set) bind(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
+func (s *Set) bind(d Descriptor, cost int64, u *models.Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	if s.subjects != nil {
 		if known := s.Known(d); len(known) > 0 {
 			// Of two entries with one name the first counts.
@@ -106,7 +66,7 @@ func (s *Set) bind(d Descriptor, cost int64, u *Usage, dst []headgate.Check, str
 }
 
 // decide is Decide for a descriptor that has the table's entries.
-func (s *Set) decide(d Descriptor, cost int64, u *Usage, dst []headgate.Check, strict bool) (Outcome, error) {
+func (s *Set) decide(d Descriptor, cost int64, u *models.Usage, dst []headgate.Check, strict bool) (Outcome, error) {
 	out := Outcome{Checks: dst}
 	if cost < 0 || cost > headgate.MaxCount {
 		return out, costError("request", cost)
@@ -136,7 +96,7 @@ func (s *Set) decide(d Descriptor, cost int64, u *Usage, dst []headgate.Check, s
 
 // apply appends the bounds and checks by which the i-th rule binds the request, whose conditions hold.
 // The error says that an entry cannot be measured, or the usage not be counted.
-func (s *Set) apply(i int32, d Descriptor, cost int64, u *Usage, out *Outcome) (err error) {
+func (s *Set) apply(i int32, d Descriptor, cost int64, u *models.Usage, out *Outcome) (err error) {
 	r := &s.compiled[i]
 	if r.InProgress != nil {
 		out.Bounds, err = s.appendBounds(out.Bounds, i, d, cost)
@@ -157,7 +117,7 @@ func (s *Set) apply(i int32, d Descriptor, cost int64, u *Usage, out *Outcome) (
 // check returns the check by which a rule binds the request, if it does. The conditions of the rule
 // are known to hold. The error says that an entry cannot be measured, or the usage not be counted;
 // the check then has the highest cost.
-func (s *Set) check(r *compiled, counts Counted, d Descriptor, cost int64, u *Usage) (c headgate.Check, binds bool, err error) {
+func (s *Set) check(r *compiled, counts models.Counted, d Descriptor, cost int64, u *models.Usage) (c headgate.Check, binds bool, err error) {
 	limits := s.limits(r, d)
 	if limits == nil {
 		return c, false, nil
@@ -287,7 +247,7 @@ func (s *Set) Check(name, key string, cost int64) (headgate.Check, error) {
 		return headgate.Check{}, err
 	}
 	// The caller says the cost in what the rule counts.
-	c, binds, err := s.check(r, CountRequests, d, cost, nil)
+	c, binds, err := s.check(r, models.Requests, d, cost, nil)
 	switch {
 	case err != nil:
 		return headgate.Check{}, err

@@ -1,6 +1,9 @@
 package policy
 
-import "github.com/headgate/headgate"
+import (
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy/models"
+)
 
 // Binding says whether one rule binds a request. If it does, Checks or Bounds are set. If not, one
 // of the later fields has the first reason.
@@ -37,7 +40,7 @@ type Binding struct {
 // why. It agrees with [Set.DecideUsage] for every request that no list answers and that can be decided.
 // It looks at all rules, without the index that Decide uses, so it is too slow to be called for
 // each request.
-func (s *Set) Inspect(d Descriptor, cost int64, u *Usage) []Binding {
+func (s *Set) Inspect(d Descriptor, cost int64, u *models.Usage) []Binding {
 	d = s.known(d)
 	all := make([]Binding, len(s.rules))
 	var checks []headgate.Check
@@ -64,7 +67,7 @@ func (b *Binding) Binds() bool { return len(b.Checks)+len(b.Bounds) > 0 }
 
 // inspect is Inspect for one rule, and for a descriptor that has the table's entries.
 // It does not know whether another rule replaces this one.
-func (s *Set) inspect(i int32, d Descriptor, cost int64, u *Usage) Binding {
+func (s *Set) inspect(i int32, d Descriptor, cost int64, u *models.Usage) Binding {
 	r, c := &s.rules[i], &s.compiled[i]
 	b := Binding{Rule: r}
 	if r.Direct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // The bounds of a [Set].
@@ -46,7 +47,7 @@ type Rule struct {
 	// Overrides give other limits to some of the requests. If several match, the first counts.
 	Overrides []Override
 	// Counts is what the limits count.
-	Counts Counted
+	Counts models.Counted
 	// Cost is the factor by which the request's own cost is multiplied, 1 to headgate.MaxCount.
 	// Zero means one.
 	Cost int64
@@ -151,7 +152,7 @@ func (r *Rule) check(bad func(field, format string, args ...any)) {
 	case r.Name != r.Limits.Name():
 		bad("name", "the name is %q but the limits were made for %q; counters can be kept under one name only", r.Name, r.Limits.Name())
 	}
-	if r.Counts >= counteds {
+	if !r.Counts.Known() {
 		bad("counts", "counts %v is unknown", r.Counts)
 	}
 	if r.Cost < 0 || r.Cost > headgate.MaxCount {
@@ -218,7 +219,7 @@ func (r *Rule) checkRateless(bad func(field, format string, args ...any)) {
 		name  string
 		given bool
 	}{
-		{"counts", r.Counts != CountRequests},
+		{"counts", r.Counts != models.Requests},
 		{"soft", r.Soft != 0},
 		{"give_back_on", len(r.GiveBackOn) > 0},
 		{"charge_on", len(r.ChargeOn) > 0},
@@ -508,7 +509,7 @@ func (r *Rule) checkOutcome(bad func(field, format string, args ...any)) {
 	if t := (headgate.Terms{For: r.Reservation.For}); t.Validate() != nil {
 		bad("reservation", "reservations are for %v, must be whole milliseconds up to %v", r.Reservation.For, headgate.MaxTerm)
 	}
-	if r.Reservation.Typical && r.Counts == CountRequests {
+	if r.Reservation.Typical && r.Counts == models.Requests {
 		bad("reservation", "it reserves what is typical, but counts requests, of which each is one; leave it out, or count tokens or money")
 	}
 }
@@ -554,8 +555,8 @@ func (s *Set) Term(checks []headgate.Check) time.Duration {
 		if r.Reservation.For != 0 && (shortest == 0 || r.Reservation.For < shortest) {
 			shortest = r.Reservation.For
 		}
-		if r.Counts != CountRequests {
-			usual = usageTerm
+		if r.Counts != models.Requests {
+			usual = models.Term
 		}
 	}
 	if shortest == 0 {
@@ -569,12 +570,12 @@ func (s *Set) Term(checks []headgate.Check) time.Duration {
 // means that the status is not known. Rules that count what models use are settled at u. What cannot
 // be said of u under a rule, such as the price of a model that the set does not know any more, leaves
 // the estimate charged.
-func (s *Set) Settle(r *headgate.Reservation, cost int64, u *Usage, status int) []int64 {
+func (s *Set) Settle(r *headgate.Reservation, cost int64, u *models.Usage, status int) []int64 {
 	units := r.Units(cost)
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		estimated := cost < 0
-		if rule := s.Rule(c.Rule.Name()); rule != nil && rule.Counts != CountRequests {
+		if rule := s.Rule(c.Rule.Name()); rule != nil && rule.Counts != models.Requests {
 			n, problem := s.units(rule.Counts, 1, u)
 			if estimated = u == nil || problem != ""; !estimated {
 				units[i] = r.Units(n)[i]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/spelling"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Set holds a policy: its rules, its allow and deny lists and its table of subjects, compiled. It
@@ -36,9 +37,7 @@ type Set struct {
 	bounds   bool // some rule has InProgress
 	counts   bool // some rule counts what models use
 	blind    bool // nothing is known of a call before its model is
-	// modelNames are the models by their whole names, and modelPrefixes those with a star.
-	modelNames    map[string]int32
-	modelPrefixes []int32
+	models   *models.Table
 	// deniedBy has, by name, what replaces entries of the deny list.
 	deniedBy map[string]*replacers
 }
@@ -82,6 +81,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		o.bad("", Position{}, "there are %d rules, must be at most %d", len(rules), MaxRules)
 		return nil, &Error{o.mistakes}
 	}
+	table := o.tableOf()
 	o.secrets = append(o.secrets, secrets...)
 	o.allow, o.deny = cloneList(o.allow), cloneList(o.deny)
 	if o.subjects != nil {
@@ -94,6 +94,7 @@ func New(rules []Rule, opts ...Option) (*Set, error) {
 		names:    make(map[string]int32, len(rules)),
 		hasher:   newHasher(o.hashKey),
 		now:      o.clock,
+		models:   table,
 	}
 	for i := range rules {
 		r := rules[i].clone()
@@ -137,7 +138,7 @@ func (s *Set) compile() {
 		s.warns = s.warns || r.Soft > 0
 		s.awaits = s.awaits || len(r.GiveBackOn)+len(r.ChargeOn) > 0
 		s.bounds = s.bounds || r.InProgress != nil
-		s.counts = s.counts || r.Counts != CountRequests
+		s.counts = s.counts || r.Counts != models.Requests
 		if !r.Direct {
 			demands[i] = &s.compiled[i].conditions
 		}
@@ -151,7 +152,6 @@ func (s *Set) compile() {
 	})
 	s.compileReplaces()
 	s.compileAhead()
-	s.compileModels()
 	s.index = newIndex(demands)
 	s.allow, s.deny = compileList(s.options.allow, s.hasher), compileList(s.options.deny, s.hasher)
 	if s.options.subjects != nil {
@@ -258,7 +258,7 @@ type options struct {
 	ignore      []Ignore
 	declared    []string
 	behind      []string
-	models      []Model
+	models      []models.Model
 	moneyUnit   int64
 	// mistakes are those that were found in rules and options.
 	mistakes []Mistake
@@ -365,7 +365,6 @@ func Behind(servers ...string) Option {
 func (s *Set) Behind() []string { return slices.Clone(s.options.behind) }
 
 func (o *options) check() {
-	o.checkModels()
 	// one adds the problem of the i-th element of a list of texts, if it has one.
 	one := func(list string, i int, problem string) {
 		if problem != "" {

@@ -2,29 +2,28 @@ package policy
 
 import (
 	"errors"
-	"math/big"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // modelSet has a rule for everything that can be counted, and three models.
 func modelSet(t *testing.T, opts ...Option) *Set {
 	t.Helper()
 	var rules []Rule
-	for c := range counteds {
+	for c := models.Requests; c.Known(); c++ {
 		rules = append(rules, Rule{Limits: headgate.MustRule(c.String(), headgate.PerHour(headgate.MaxCount)), Counts: c})
 	}
-	rules = append(rules, Rule{Limits: headgate.MustRule("doubled", headgate.PerHour(headgate.MaxCount)), Counts: CountTokens, Cost: 2})
+	rules = append(rules, Rule{Limits: headgate.MustRule("doubled", headgate.PerHour(headgate.MaxCount)), Counts: models.Tokens, Cost: 2})
 	set, err := New(rules, append([]Option{Models(
-		Model{Name: "small*", Priced: true, Input: 250_000, CachedInput: 25_000, Output: 2_000_000, MaxOutput: 4096},
-		Model{Name: "small-2", Priced: true, Input: 1_000_000, Output: 1_000_000},
-		Model{Name: "fast", Is: "small-1"},
-		Model{Name: "free", Priced: true},
-		Model{Name: "unpriced", MaxOutput: 10},
+		models.Model{Name: "small*", Priced: true, Input: 250_000, CachedInput: 25_000, Output: 2_000_000, MaxOutput: 4096},
+		models.Model{Name: "small-2", Priced: true, Input: 1_000_000, Output: 1_000_000},
+		models.Model{Name: "fast", Is: "small-1"},
+		models.Model{Name: "free", Priced: true},
+		models.Model{Name: "unpriced", MaxOutput: 10},
 	)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +32,7 @@ func modelSet(t *testing.T, opts ...Option) *Set {
 }
 
 // costsOf is what a call costs under each rule that binds it.
-func costsOf(t *testing.T, s *Set, u *Usage) map[string]int64 {
+func costsOf(t *testing.T, s *Set, u *models.Usage) map[string]int64 {
 	t.Helper()
 	found, err := s.DecideUsage(nil, 1, u, nil)
 	if err != nil {
@@ -57,23 +56,23 @@ func TestUsageCosts(t *testing.T) {
 	s := modelSet(t)
 	for _, tt := range []struct {
 		what string
-		u    *Usage
+		u    *models.Usage
 		want map[string]int64
 	}{
 		{"no call of a model", nil, map[string]int64{"requests": 1}},
-		{"input and output", &Usage{Model: "small-1", Input: 1000, Output: 100}, map[string]int64{
+		{"input and output", &models.Usage{Model: "small-1", Input: 1000, Output: 100}, map[string]int64{
 			"requests": 1, "input_tokens": 1000, "output_tokens": 100, "tokens": 1100, "doubled": 2200, "money": 250 + 200,
 		}},
-		{"a cache", &Usage{Model: "small-1", Input: 1000, CachedInput: 400, Output: 100}, map[string]int64{
+		{"a cache", &models.Usage{Model: "small-1", Input: 1000, CachedInput: 400, Output: 100}, map[string]int64{
 			"requests": 1, "input_tokens": 1000, "output_tokens": 100, "tokens": 1100, "doubled": 2200, "money": 150 + 10 + 200,
 		}},
-		{"another name for a model, one token, rounded up", &Usage{Model: "fast", Input: 1}, map[string]int64{
+		{"another name for a model, one token, rounded up", &models.Usage{Model: "fast", Input: 1}, map[string]int64{
 			"requests": 1, "input_tokens": 1, "tokens": 1, "doubled": 2, "money": 1,
 		}},
-		{"the longest name", &Usage{Model: "small-2", Input: 7}, map[string]int64{
+		{"the longest name", &models.Usage{Model: "small-2", Input: 7}, map[string]int64{
 			"requests": 1, "input_tokens": 7, "tokens": 7, "doubled": 14, "money": 7,
 		}},
-		{"a model that costs nothing", &Usage{Model: "free", Output: 7}, map[string]int64{
+		{"a model that costs nothing", &models.Usage{Model: "free", Output: 7}, map[string]int64{
 			"requests": 1, "output_tokens": 7, "tokens": 7, "doubled": 14,
 		}},
 	} {
@@ -100,16 +99,16 @@ func TestUsageMistakes(t *testing.T) {
 	t.Parallel()
 	s := modelSet(t)
 	for _, tt := range []struct {
-		u    Usage
+		u    models.Usage
 		want string
 	}{
-		{Usage{Model: "unpriced", Input: 1}, `the model "unpriced" has no price`},
-		{Usage{Model: "else", Input: 1}, `the model "else" has no price`},
-		{Usage{Model: "free", Input: -1}, "the usage has -1 tokens"},
-		{Usage{Model: "free", Output: headgate.MaxCount + 1}, "the usage has 1000000001 tokens"},
-		{Usage{Model: "free", Input: 1, CachedInput: 2}, "the usage has 1 tokens of input, and 2 of them"},
-		{Usage{Model: "free", Input: headgate.MaxCount, Output: 1}, "the request costs 1000000001, must be at most 1000000000"},
-		{Usage{Model: "small-2", Input: headgate.MaxCount}, ""},
+		{models.Usage{Model: "unpriced", Input: 1}, `the model "unpriced" has no price`},
+		{models.Usage{Model: "else", Input: 1}, `the model "else" has no price`},
+		{models.Usage{Model: "free", Input: -1}, "the usage has -1 tokens"},
+		{models.Usage{Model: "free", Output: headgate.MaxCount + 1}, "the usage has 1000000001 tokens"},
+		{models.Usage{Model: "free", Input: 1, CachedInput: 2}, "the usage has 1 tokens of input, and 2 of them"},
+		{models.Usage{Model: "free", Input: headgate.MaxCount, Output: 1}, "the request costs 1000000001, must be at most 1000000000"},
+		{models.Usage{Model: "small-2", Input: headgate.MaxCount}, ""},
 	} {
 		found, err := s.DecideUsage(nil, 1, &tt.u, nil)
 		if tt.want == "" {
@@ -124,40 +123,11 @@ func TestUsageMistakes(t *testing.T) {
 	}
 }
 
-// Money is exact, and rounded up once for a request.
-func TestPriceIsExact(t *testing.T) {
-	t.Parallel()
-	for range 20_000 {
-		amount := func(most int64) int64 { return rand.Int64N(max(1, most>>rand.IntN(40))) + 1 } //nolint:gosec // for a test
-		m := Model{Priced: true, Input: amount(MaxPrice), CachedInput: amount(MaxPrice), CacheWrite: amount(MaxPrice), Output: amount(MaxPrice)}
-		u := Usage{CachedInput: amount(headgate.MaxCount / 4), CacheWrite: amount(headgate.MaxCount / 4), Output: amount(headgate.MaxCount)}
-		u.Input = u.CachedInput + u.CacheWrite + amount(headgate.MaxCount/4)
-		unit := []int64{1, 10, 1000, MicroUnits}[rand.IntN(4)] //nolint:gosec // for a test
-		sum := new(big.Int)
-		for _, part := range [][2]int64{
-			{u.Input - u.CachedInput - u.CacheWrite, m.Input}, {u.CachedInput, m.CachedInput}, {u.CacheWrite, m.CacheWrite}, {u.Output, m.Output},
-		} {
-			sum.Add(sum, new(big.Int).Mul(big.NewInt(part[0]), big.NewInt(part[1])))
-		}
-		divisor := big.NewInt(MicroUnits * unit)
-		want, rest := new(big.Int).DivMod(sum, divisor, new(big.Int))
-		if rest.Sign() > 0 {
-			want.Add(want, big.NewInt(1))
-		}
-		if most := big.NewInt(headgate.MaxCount + 1); want.Cmp(most) > 0 {
-			want = most
-		}
-		if got := m.price(&u, unit); big.NewInt(got).Cmp(want) != 0 {
-			t.Fatalf("%+v at %+v in units of %d costs %d, want %v", u, m, unit, got, want)
-		}
-	}
-}
-
 // A reservation is settled at what each rule counts.
 func TestSettleUsage(t *testing.T) {
 	t.Parallel()
 	s := modelSet(t)
-	found, err := s.DecideUsage(nil, 1, &Usage{Model: "small-1", Input: 1000, Output: 1000}, nil)
+	found, err := s.DecideUsage(nil, 1, &models.Usage{Model: "small-1", Input: 1000, Output: 1000}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,21 +135,21 @@ func TestSettleUsage(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		cost int64
-		u    *Usage
+		u    *models.Usage
 		want []int64
 	}{
-		{"the truth", -1, &Usage{Model: "small-1", Input: 900, CachedInput: 500, Output: 10}, []int64{1, 900, 10, 910, 100 + 13 + 20, 1820}},
+		{"the truth", -1, &models.Usage{Model: "small-1", Input: 900, CachedInput: 500, Output: 10}, []int64{1, 900, 10, 910, 100 + 13 + 20, 1820}},
 		{"an unknown usage", -1, nil, []int64{1, 1000, 1000, 2000, 2250, 4000}},
-		{"nothing", 0, new(Usage), []int64{0, 0, 0, 0, 2250, 0}}, // the model without a name has no price
-		{"nothing, of a model", 0, &Usage{Model: "small-1"}, []int64{0, 0, 0, 0, 0, 0}},
-		{"a model without a price", -1, &Usage{Model: "unpriced", Input: 1, Output: 1}, []int64{1, 1, 1, 2, 2250, 4}},
-		{"an absurd usage", -1, &Usage{Model: "small-1", Output: -1}, []int64{1, 1000, 1000, 2000, 2250, 4000}},
+		{"nothing", 0, new(models.Usage), []int64{0, 0, 0, 0, 2250, 0}}, // the model without a name has no price
+		{"nothing, of a model", 0, &models.Usage{Model: "small-1"}, []int64{0, 0, 0, 0, 0, 0}},
+		{"a model without a price", -1, &models.Usage{Model: "unpriced", Input: 1, Output: 1}, []int64{1, 1, 1, 2, 2250, 4}},
+		{"an absurd usage", -1, &models.Usage{Model: "small-1", Output: -1}, []int64{1, 1000, 1000, 2000, 2250, 4000}},
 	} {
 		if got := s.Settle(&r, tt.cost, tt.u, 0); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: settled at %v, want %v", tt.what, got, tt.want)
 		}
 	}
-	if s.Term(found.Checks) != usageTerm || s.Term(found.Checks[:1]) != headgate.DefaultTerm {
+	if s.Term(found.Checks) != models.Term || s.Term(found.Checks[:1]) != headgate.DefaultTerm {
 		t.Error("reservations of calls of models last as long as others")
 	}
 }
@@ -191,7 +161,7 @@ func TestTypicalRequests(t *testing.T) {
 	if _, err := New([]Rule{r}); err == nil || !strings.Contains(err.Error(), "it reserves what is typical, but counts requests") {
 		t.Errorf("the error is %v", err)
 	}
-	r.Counts = CountTokens
+	r.Counts = models.Tokens
 	mustNew(t, []Rule{r})
 }
 
@@ -199,9 +169,9 @@ func TestTypicalRequests(t *testing.T) {
 func TestModelMistakes(t *testing.T) {
 	t.Parallel()
 	_, err := New(nil, MoneyUnit(3), Models(
-		Model{}, Model{Name: "a*b"}, Model{Name: "c"}, Model{Name: "c"}, Model{Name: "d*", Is: "c"},
-		Model{Name: "e", Is: "c", Input: 1}, Model{Name: "f", Is: "g"}, Model{Name: "g", Is: "c"}, Model{Name: "h", Output: MaxPrice + 1, Image: -1},
-		Model{Name: "i", OutputTiers: &OutputTiers{Entry: "tier?"}}, Model{Name: "j", OutputTiers: &OutputTiers{Entry: "tier", Values: map[string]int64{"": 1}}},
+		models.Model{}, models.Model{Name: "a*b"}, models.Model{Name: "c"}, models.Model{Name: "c"}, models.Model{Name: "d*", Is: "c"},
+		models.Model{Name: "e", Is: "c", Input: 1}, models.Model{Name: "f", Is: "g"}, models.Model{Name: "g", Is: "c"}, models.Model{Name: "h", Output: models.MaxPrice + 1, Image: -1},
+		models.Model{Name: "i", OutputTiers: &models.OutputTiers{Entry: "tier?"}}, models.Model{Name: "j", OutputTiers: &models.OutputTiers{Entry: "tier", Values: map[string]int64{"": 1}}},
 	))
 	var found *Error
 	if !errors.As(err, &found) || len(found.Mistakes) != 12 {
@@ -220,7 +190,7 @@ func TestAhead(t *testing.T) {
 		{Limits: limits("model"), Per: []Part{{Entry: "model"}}},
 		{Limits: limits("other-models"), Match: []Condition{Not(Equal("model", "m"))}},
 		{Name: "tier", Tariff: &Tariff{Entry: "model", Other: limits("tier")}},
-		{Limits: limits("tokens"), Counts: CountTokens},
+		{Limits: limits("tokens"), Counts: models.Tokens},
 		{Limits: limits("replaced")},
 		{Limits: limits("large"), Match: []Condition{Equal("model", "m")}, Replaces: []string{"replaced"}},
 		{Limits: limits("busy"), InProgress: &InProgress{Limit: 1}},
@@ -259,7 +229,7 @@ func TestAhead(t *testing.T) {
 			t.Errorf("%s: %q binds ahead, denied %v, want %q, %v", tt.what, got, out.Denied != nil, tt.want, tt.denied)
 		}
 		for _, name := range []string{"m", "n"} {
-			whole, err := s.DecideUsage(append(slices.Clone(d), Entry{"model", name}), 1, &Usage{Model: name, Input: 1}, nil)
+			whole, err := s.DecideUsage(append(slices.Clone(d), Entry{"model", name}), 1, &models.Usage{Model: name, Input: 1}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // The bounds of what a [Meter] remembers.
@@ -298,7 +298,7 @@ type details struct {
 
 // Usage returns what the call has used, as far as the answer says it, with no Model. complete says
 // that the provider has said all of it; otherwise only the input may be known.
-func (m *Meter) Usage() (u policy.Usage, complete bool) {
+func (m *Meter) Usage() (u models.Usage, complete bool) {
 	f := &m.found
 	in, out := f.Prompt, f.Completion
 	switch m.protocol {
@@ -326,7 +326,7 @@ func (m *Meter) Usage() (u policy.Usage, complete bool) {
 	}
 	for _, n := range [...]int64{*in, u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Input - u.CachedInput - u.CacheWrite} {
 		if n < 0 || n > headgate.MaxCount {
-			return policy.Usage{}, false // No call uses that.
+			return models.Usage{}, false // No call uses that.
 		}
 	}
 	return u, out != nil && m.last && (m.ended || m.Stream && m.protocol == Responses)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // The answers of providers, as far as they matter here.
@@ -28,7 +28,7 @@ const (
 	responsesEnd   = "event: response.completed\ndata: {\"response\":{\"output\":[{\"usage\":{\"input_tokens\":1}}],\"usage\":{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":3},\"output_tokens\":5}}}\n\n"
 )
 
-var chatUsage = policy.Usage{Input: 10, CachedInput: 4, Output: 2}
+var chatUsage = models.Usage{Input: 10, CachedInput: 4, Output: 2}
 
 // metered reads an answer through a meter, in pieces of the given size.
 func throughMeter(t testing.TB, p Protocol, request, answer string, size int, cut error) (*Meter, string) {
@@ -65,22 +65,22 @@ func TestMeter(t *testing.T) {
 		p               Protocol
 		request, answer string
 		want            string // "" if it is the answer
-		usage           policy.Usage
+		usage           models.Usage
 		complete        bool
 		events          int64
 	}{
 		{"chat", Chat, whole, `{"choices":[{"usage":{"prompt_tokens":1}}],"usage":{"prompt_tokens":10,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}},"x":1}` + "\n", "", chatUsage, true, 0},
-		{"without usage", Chat, whole, `{"choices":[]}`, "", policy.Usage{}, false, 0},
-		{"no JSON", Chat, whole, `}}]]{{usage"`, "", policy.Usage{}, false, 0},
-		{"usage that nobody uses", Chat, whole, `{"usage":{"prompt_tokens":-1,"completion_tokens":2}}`, "", policy.Usage{}, false, 0},
-		{"more cached than there is", Chat, whole, `{"usage":{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`, "", policy.Usage{}, false, 0},
-		{"usage in texts", Chat, whole, `{"usage":{"prompt_tokens":"1","completion_tokens":"2"}}`, "", policy.Usage{}, false, 0},
-		{"embeddings", Embeddings, whole, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":8,"total_tokens":8}}`, "", policy.Usage{Input: 8}, true, 0},
+		{"without usage", Chat, whole, `{"choices":[]}`, "", models.Usage{}, false, 0},
+		{"no JSON", Chat, whole, `}}]]{{usage"`, "", models.Usage{}, false, 0},
+		{"usage that nobody uses", Chat, whole, `{"usage":{"prompt_tokens":-1,"completion_tokens":2}}`, "", models.Usage{}, false, 0},
+		{"more cached than there is", Chat, whole, `{"usage":{"prompt_tokens":1,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`, "", models.Usage{}, false, 0},
+		{"usage in texts", Chat, whole, `{"usage":{"prompt_tokens":"1","completion_tokens":"2"}}`, "", models.Usage{}, false, 0},
+		{"embeddings", Embeddings, whole, `{"data":[{"embedding":[1,2]}],"usage":{"prompt_tokens":8,"total_tokens":8}}`, "", models.Usage{Input: 8}, true, 0},
 		{"a stream that did not ask", Chat, stream, chunk + chunk + extra + done, chunk + chunk + done, chatUsage, true, 2},
 		{"one with empty usage", Chat, stream, nullChunk + nullChunk + extra + done, chunk + chunk + done, chatUsage, true, 2},
 		{"one that asked", Chat, asked, nullChunk + extra + done, "", chatUsage, true, 1},
-		{"one that was cut off", Chat, stream, chunk + chunk, "", policy.Usage{}, false, 2},
-		{"half an event", Chat, stream, chunk + chunk[:20], "", policy.Usage{}, false, 1},
+		{"one that was cut off", Chat, stream, chunk + chunk, "", models.Usage{}, false, 2},
+		{"half an event", Chat, stream, chunk + chunk[:20], "", models.Usage{}, false, 1},
 		{"comments and other fields", Chat, stream, ": hello\n\nid: 7\nretry: 1\n\n" + chunk + extra + done, ": hello\n\nid: 7\nretry: 1\n\n" + chunk + done, chatUsage, true, 1},
 		{"without spaces, with CRLF", Chat, stream, strings.NewReplacer("\n", "\r\n", "data: ", "data:").Replace(chunk + extra + done), strings.NewReplacer("\n", "\r\n", "data: ", "data:").Replace(chunk + done), chatUsage, true, 1},
 		{"with CR", Chat, stream, strings.ReplaceAll(nullChunk+extra+done, "\n", "\r"), strings.ReplaceAll(chunk+done, "\n", "\r"), chatUsage, true, 1},
@@ -90,13 +90,13 @@ func TestMeter(t *testing.T) {
 		{"with the empty usage first", Chat, stream, `data: {"usage": null, "choices":[{}]}` + "\n\n" + extra + done, `data: {"choices":[{}]}` + "\n\n" + done, chatUsage, true, 1},
 		{"a large event", Chat, stream, "data: {\"choices\":[{\"delta\":\"" + strings.Repeat("x", 3*maxHeld) + "\"}]}\n\n" + extra + done, "data: {\"choices\":[{\"delta\":\"" + strings.Repeat("x", 3*maxHeld) + "\"}]}\n\n" + done, chatUsage, true, 1},
 		{"usage in each event", Chat, stream, `data: {"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":1}}` + "\n\n" + extra + done, `data: {"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":1}}` + "\n\n" + done, chatUsage, true, 0},
-		{"anthropic", Messages, stream, anthropicStart + anthropicDelta + anthropicDelta + anthropicEnd + anthropicStop, "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 2},
-		{"anthropic, what is null was said before", Messages, stream, anthropicStart + `data: {"usage":{"input_tokens":null,"output_tokens":7}}` + "\n\n", "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 0},
-		{"anthropic, cut off", Messages, stream, anthropicStart + anthropicDelta, "", policy.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 1}, false, 1},
-		{"anthropic, whole", Messages, whole, `{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}`, "", policy.Usage{Input: 3, Output: 4}, true, 0},
-		{"responses", Responses, stream, responsesBegin + responsesEnd, "", policy.Usage{Input: 10, CachedInput: 3, Output: 5}, true, 1},
-		{"responses, cut off", Responses, stream, responsesBegin, "", policy.Usage{}, false, 1},
-		{"responses, whole", Responses, whole, `{"usage":{"input_tokens":3,"output_tokens":4}}`, "", policy.Usage{Input: 3, Output: 4}, true, 0},
+		{"anthropic", Messages, stream, anthropicStart + anthropicDelta + anthropicDelta + anthropicEnd + anthropicStop, "", models.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 2},
+		{"anthropic, what is null was said before", Messages, stream, anthropicStart + `data: {"usage":{"input_tokens":null,"output_tokens":7}}` + "\n\n", "", models.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 7}, true, 0},
+		{"anthropic, cut off", Messages, stream, anthropicStart + anthropicDelta, "", models.Usage{Input: 35, CachedInput: 20, CacheWrite: 5, Output: 1}, false, 1},
+		{"anthropic, whole", Messages, whole, `{"type":"message","usage":{"input_tokens":3,"output_tokens":4}}`, "", models.Usage{Input: 3, Output: 4}, true, 0},
+		{"responses", Responses, stream, responsesBegin + responsesEnd, "", models.Usage{Input: 10, CachedInput: 3, Output: 5}, true, 1},
+		{"responses, cut off", Responses, stream, responsesBegin, "", models.Usage{}, false, 1},
+		{"responses, whole", Responses, whole, `{"usage":{"input_tokens":3,"output_tokens":4}}`, "", models.Usage{Input: 3, Output: 4}, true, 0},
 	} {
 		want := tt.want
 		if want == "" {

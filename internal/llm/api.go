@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // API is whose manners a provider has: how it is shown a key, how it refuses, how it tells limits.
@@ -96,14 +97,14 @@ func (a API) Error(status int, text, field string) []byte {
 
 // families are what providers tell limits of, by what the rules count.
 var families = [...]struct {
-	counted policy.Counted
+	counted models.Counted
 	name    string
 	openAI  bool
 }{
-	{policy.CountRequests, "requests", true},
-	{policy.CountTokens, "tokens", true},
-	{policy.CountInputTokens, "input-tokens", false},
-	{policy.CountOutputTokens, "output-tokens", false},
+	{models.Requests, "requests", true},
+	{models.Tokens, "tokens", true},
+	{models.InputTokens, "input-tokens", false},
+	{models.OutputTokens, "output-tokens", false},
 }
 
 // Limits writes the provider's headers about limits, from the decisions about a request: of several
@@ -147,7 +148,7 @@ func Denial(v *headgate.Verdict, checks []headgate.Check, set *policy.Set, now t
 	if d == nil || d.Rule == nil || d.Limit == nil {
 		return "The call is not admitted."
 	}
-	counted, cost := policy.CountRequests, int64(1)
+	counted, cost := models.Requests, int64(1)
 	if r := set.Rule(d.Rule.Name()); r != nil {
 		counted = r.Counts
 	}
@@ -155,8 +156,8 @@ func Denial(v *headgate.Verdict, checks []headgate.Check, set *policy.Set, now t
 		cost = checks[d.Check].Units()
 	}
 	unit := counted.String()
-	if counted == policy.CountMoney {
-		unit = fmt.Sprintf("units of money (each 1/%d of the currency)", policy.MicroUnits/set.MoneyUnit())
+	if counted == models.Money {
+		unit = fmt.Sprintf("units of money (each 1/%d of the currency)", models.MicroUnits/set.Models().Unit())
 	}
 	text := fmt.Sprintf("The limit %q of the rule %q has %d %s left, and the call may need %d.", d.Limit, d.Rule.Name(), d.Remaining, unit, cost)
 	if v.RetryAfter == headgate.Never {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Protocol is what a call speaks.
@@ -250,7 +251,7 @@ func (c *Call) readParts() *CallError {
 // Estimate returns the most that the call may use of the model, whose Name becomes that of the
 // usage. Unless reduce, a call that declares more output than the model's MaxOutput is a
 // [*CallError], and so is one of which nothing says how much it may use.
-func (c *Call) Estimate(m *policy.Model, reduce bool) (policy.Usage, error) {
+func (c *Call) Estimate(m *models.Model, reduce bool) (models.Usage, error) {
 	input, output := c.text+c.images*m.Image, c.MaxOutput
 	beyond := c.beyond
 	if c.images > 0 && m.Image == 0 && beyond == "" {
@@ -258,24 +259,24 @@ func (c *Call) Estimate(m *policy.Model, reduce bool) (policy.Usage, error) {
 	}
 	switch {
 	case beyond != "" && m.MaxInput == 0:
-		return policy.Usage{}, mistake("", "The call has %s, and the policy does not say how much input the model %s accepts (max_input).", beyond, policy.Quote(m.Name))
+		return models.Usage{}, mistake("", "The call has %s, and the policy does not say how much input the model %s accepts (max_input).", beyond, policy.Quote(m.Name))
 	case beyond != "", m.MaxInput > 0 && input > m.MaxInput:
 		input = m.MaxInput
 	}
 	switch {
 	case output < 0 && m.MaxOutput == 0:
-		return policy.Usage{}, mistake(c.declare[0], "Say how much output the call may have, in %s: neither the call nor the policy bounds it.", c.declare[0])
+		return models.Usage{}, mistake(c.declare[0], "Say how much output the call may have, in %s: neither the call nor the policy bounds it.", c.declare[0])
 	case output < 0:
 		output = m.MaxOutput
 	case m.MaxOutput > 0 && output > m.MaxOutput && !reduce:
-		return policy.Usage{}, mistake(c.declare[0], "The call may have %d tokens of output, must be at most %d for the model %s.", output, m.MaxOutput, policy.Quote(m.Name))
+		return models.Usage{}, mistake(c.declare[0], "The call may have %d tokens of output, must be at most %d for the model %s.", output, m.MaxOutput, policy.Quote(m.Name))
 	case m.MaxOutput > 0:
 		output = min(output, m.MaxOutput)
 	}
 	if output *= c.Choices; output > headgate.MaxCount || input > headgate.MaxCount {
-		return policy.Usage{}, mistake("", "The call may use %d tokens of input and %d of output, must be at most %d.", input, output, headgate.MaxCount)
+		return models.Usage{}, mistake("", "The call may use %d tokens of input and %d of output, must be at most %d.", input, output, headgate.MaxCount)
 	}
-	return policy.Usage{Model: m.Name, Input: input, Output: output}, nil
+	return models.Usage{Model: m.Name, Input: input, Output: output}, nil
 }
 
 // edit is a change of the body.

@@ -8,24 +8,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 const ask = `"messages":[{"role":"user","content":"hi"}]`
 
 // model is what is known of the model of most tests.
-var model = policy.Model{Name: "m", MaxOutput: 100}
+var model = models.Model{Name: "m", MaxOutput: 100}
 
 // What a call may use at most follows from its bytes, what it declares, and its model.
 func TestEstimate(t *testing.T) {
 	t.Parallel()
 	picture := strings.Repeat("A", 5000)
-	known := policy.Model{Name: "m", MaxInput: 10_000, MaxOutput: 100, Image: 700}
+	known := models.Model{Name: "m", MaxInput: 10_000, MaxOutput: 100, Image: 700}
 	for _, tt := range []struct {
 		what          string
 		p             Protocol
 		body          string
-		m             policy.Model
+		m             models.Model
 		input, output int64 // an input of -1-n: n more than there are bytes
 		stream        bool
 	}{
@@ -65,7 +65,7 @@ func TestEstimate(t *testing.T) {
 			t.Errorf("%s: %v", tt.what, err)
 			continue
 		}
-		want := policy.Usage{Model: "m", Input: tt.input, Output: tt.output}
+		want := models.Usage{Model: "m", Input: tt.input, Output: tt.output}
 		if want.Input < 0 {
 			want.Input = int64(len(tt.body)) - 1 - tt.input
 		}
@@ -135,13 +135,13 @@ func TestMistakes(t *testing.T) {
 	for _, tt := range []struct {
 		p    Protocol
 		body string
-		m    policy.Model
+		m    models.Model
 		want string
 	}{
-		{Chat, `{"model":"a"}`, policy.Model{Name: "a"}, "Say how much output the call may have, in max_completion_tokens"},
-		{Responses, `{"model":"a"}`, policy.Model{Name: "a"}, "in max_output_tokens"},
+		{Chat, `{"model":"a"}`, models.Model{Name: "a"}, "Say how much output the call may have, in max_completion_tokens"},
+		{Responses, `{"model":"a"}`, models.Model{Name: "a"}, "in max_output_tokens"},
 		{Chat, `{"model":"a","max_tokens":101}`, model, "must be at most 100 for the model"},
-		{Chat, `{"model":"a","max_tokens":900000000,"n":2}`, policy.Model{Name: "a"}, "1800000000 of output"},
+		{Chat, `{"model":"a","max_tokens":900000000,"n":2}`, models.Model{Name: "a"}, "1800000000 of output"},
 		{Responses, `{"model":"a","conversation":"c","max_output_tokens":1}`, model, "how much input the model \"m\" accepts (max_input)"},
 		{Chat, `{"model":"a","max_tokens":1,"messages":[{"content":[{"type":"image_url"}]}]}`, model, "The call has an image"},
 	} {
@@ -215,7 +215,7 @@ func FuzzCall(f *testing.F) {
 			}
 			return
 		}
-		m := policy.Model{Name: "other", MaxInput: 1_000_000, MaxOutput: 50, Image: 10}
+		m := models.Model{Name: "other", MaxInput: 1_000_000, MaxOutput: 50, Image: 10}
 		u, err := c.Estimate(&m, true)
 		if err != nil {
 			t.Fatalf("the estimate is an error: %v", err)

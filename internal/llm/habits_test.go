@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -36,7 +37,7 @@ func newSpender(t *testing.T, limit int64, typical bool) *spender {
 	t.Helper()
 	rule := policy.Rule{
 		Limits: headgate.MustRule("output", headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Align: headgate.AlignYear}),
-		Counts: policy.CountOutputTokens, Reservation: policy.Reservation{Typical: typical},
+		Counts: models.OutputTokens, Reservation: policy.Reservation{Typical: typical},
 	}
 	set, err := policy.New([]policy.Rule{rule})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Provider is how the calls to a provider of language models are counted. It is immutable.
@@ -44,7 +45,7 @@ type Provider struct {
 // provider, and what it settles in the end. It is not safe for concurrent use.
 type Passage struct {
 	// Usage is what the call may use at most.
-	Usage policy.Usage
+	Usage models.Usage
 	// Body is the body for the provider, nil once the answer has begun: it may be large, and the
 	// answer take long. Encoded says that it still has the Content-Encoding that the client gave it.
 	Body    []byte
@@ -60,7 +61,7 @@ type Passage struct {
 	meter    *Meter // nil until the provider has begun a good answer
 	habits   *Habits
 	declared []declared   // what is to be learnt from
-	used     policy.Usage // what it was settled at
+	used     models.Usage // what it was settled at
 }
 
 // ErrTooLarge is the error of a body that is larger than it may be when it is unpacked.
@@ -99,7 +100,7 @@ func (p *Provider) Begin(protocol Protocol, set *policy.Set, d policy.Descriptor
 	if err != nil {
 		return nil, err
 	}
-	model := set.ModelFor(call.Model, d)
+	model := set.Model(call.Model, d)
 	usage, err := call.Estimate(&model, !p.RefuseOutput)
 	if err != nil {
 		return nil, err
@@ -221,13 +222,13 @@ func (c *Passage) Settle(r *headgate.Reservation, status int) (units []int64, kn
 
 // Spending is what observers are told of the call when it was settled. After a late settlement,
 // which gives nothing back, it raises units to what was reserved.
-func (c *Passage) Spending(r *headgate.Reservation, units []int64, known, late bool) *policy.Spending {
+func (c *Passage) Spending(r *headgate.Reservation, units []int64, known, late bool) *models.Spending {
 	for i := range units {
 		if late {
 			units[i] = max(units[i], r.Checks[i].Units())
 		}
 	}
-	s := &policy.Spending{Set: c.set, Used: c.used, Known: known, Reservation: r, Units: units}
+	s := c.set.Spending(c.used, known, r, units)
 	if c.meter != nil && c.meter.Stream && !c.meter.First.IsZero() {
 		s.FirstChunk = c.meter.First.Sub(c.Sent)
 	}

@@ -19,10 +19,11 @@ import (
 	"github.com/headgate/headgate/internal/closest"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Request says what [policy.Set.DecideUsage] does with a request, and why.
-func Request(s *policy.Set, d policy.Descriptor, cost int64, u *policy.Usage) Explanation {
+func Request(s *policy.Set, d policy.Descriptor, cost int64, u *models.Usage) Explanation {
 	e := Explanation{Cost: max(cost, 1), Entries: entries(s, d)}
 	out, err := s.DecideUsage(d, cost, u, nil)
 	switch {
@@ -131,7 +132,7 @@ func why(s *policy.Set, d policy.Descriptor, b *policy.Binding) string {
 	case b.ReplacedBy != "":
 		return fmt.Sprintf("the rule %q binds the request and replaces it", b.ReplacedBy)
 	}
-	if b.Rule.Counts != policy.CountRequests {
+	if b.Rule.Counts != models.Requests {
 		return fmt.Sprintf("it counts %v, and nothing says that the request uses any", b.Rule.Counts)
 	}
 	return "the request costs it nothing"

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Money without a price is told, and rules that count different things are not compared.
@@ -14,21 +15,21 @@ func TestUnpriced(t *testing.T) {
 	rules := func(match ...policy.Condition) []policy.Rule {
 		return []policy.Rule{
 			{Limits: headgate.MustRule("requests", headgate.PerHour(1))},
-			{Limits: headgate.MustRule("money", headgate.PerHour(1)), Counts: policy.CountMoney, Match: match},
+			{Limits: headgate.MustRule("money", headgate.PerHour(1)), Counts: models.Money, Match: match},
 		}
 	}
-	priced := policy.Model{Name: "a*", Priced: true}
+	priced := models.Model{Name: "a*", Priced: true}
 	for _, tt := range []struct {
 		what   string
 		rules  []policy.Rule
-		models []policy.Model
+		models []models.Model
 		want   string
 	}{
 		{"no prices", rules(), nil, "it counts money, and the policy has no prices, so every call to a language model is refused; give models prices"},
-		{"a model without one", rules(), []policy.Model{priced, {Name: "b"}}, `it counts money, and the model "b" has no price, so its calls are refused; give it one`},
-		{"a model that the rule names", rules(policy.Equal("model", "a1", "c")), []policy.Model{priced}, `it counts money, and the model "c" has no price, so its calls are refused; give it one`},
-		{"another model", rules(policy.Equal("model", "a1")), []policy.Model{priced, {Name: "b"}}, ""},
-		{"another name", rules(), []policy.Model{priced, {Name: "b", Is: "a1"}}, ""},
+		{"a model without one", rules(), []models.Model{priced, {Name: "b"}}, `it counts money, and the model "b" has no price, so its calls are refused; give it one`},
+		{"a model that the rule names", rules(policy.Equal("model", "a1", "c")), []models.Model{priced}, `it counts money, and the model "c" has no price, so its calls are refused; give it one`},
+		{"another model", rules(policy.Equal("model", "a1")), []models.Model{priced, {Name: "b"}}, ""},
+		{"another name", rules(), []models.Model{priced, {Name: "b", Is: "a1"}}, ""},
 	} {
 		set, err := policy.New(tt.rules, policy.Models(tt.models...))
 		if err != nil {

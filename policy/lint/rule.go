@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // rule warns of what one rule alone shows.
@@ -40,7 +41,7 @@ func (l *linter) rule(r *rule) {
 // unpriced warns of models without a price if the rule counts money: of those in its conditions, of
 // those that the policy knows, and if the policy knows no price at all.
 func (l *linter) unpriced(r *rule) {
-	if r.Counts != policy.CountMoney {
+	if r.Counts != models.Money {
 		return
 	}
 	var names []string
@@ -50,12 +51,12 @@ func (l *linter) unpriced(r *rule) {
 		}
 	}
 	priced := false
-	for _, m := range l.set.Models() {
+	for _, m := range l.set.Models().All() {
 		if priced = priced || m.Priced; names == nil && m.Is == "" && !m.Priced {
 			names = append(names, m.Name)
 		}
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return l.set.Model(name).Priced })
+	names = slices.DeleteFunc(names, func(name string) bool { return l.set.Models().Find(name).Priced })
 	switch {
 	case !priced:
 		l.aboutField(r, "counts")(Unpriced, "it counts money, and the policy has no prices, so every call to a language model is refused; give models prices")

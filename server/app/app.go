@@ -15,8 +15,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/dashboard"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/envoyrls"
@@ -200,7 +200,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists, spending: spending}
 	registry.MustRegister(scraped(a.limits.collect), spending)
 	plain := &warned{logger: a.settings.Logger}
-	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry)), Spending: func(ctx context.Context, s *policy.Spending) {
+	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry)), Spending: func(ctx context.Context, s *models.Spending) {
 		spending.Spent(ctx, s)
 		a.traces.spent(ctx, s)
 		if a.insights != nil {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/telemetry/otel"
 	"github.com/headgate/headgate/telemetry/otel/otelgrpc"
 )
@@ -96,7 +96,7 @@ func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
 }
 
 // spent tells the span of a request what its call to a language model has used.
-func (t *traces) spent(ctx context.Context, s *policy.Spending) {
+func (t *traces) spent(ctx context.Context, s *models.Spending) {
 	if t != nil {
 		t.Spent(ctx, s)
 	}

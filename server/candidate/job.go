@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/policy/nested"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -21,7 +22,7 @@ type job struct {
 	settles  bool // It is a settlement, not a request.
 	entries  policy.Descriptor
 	cost, at int64
-	usage    *policy.Usage
+	usage    *models.Usage
 	named    []decide.Named
 	terms    headgate.Terms
 	// rules are those of a refund or a settlement, by name, and costs what a

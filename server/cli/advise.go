@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/advise"
 	"github.com/headgate/headgate/tune/replay"
 )
@@ -127,7 +128,7 @@ func (k *adviseRequest) fromLogs(c *call) (string, error) {
 		return "", err
 	}
 	defer func() { _ = log.Close() }() // everything was read, or there is an error already
-	counts := policy.CountRequests
+	counts := models.Requests
 	for counts.String() != k.Counts {
 		counts++
 	}

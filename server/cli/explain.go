@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/app"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -43,11 +44,11 @@ func (explainRequest) Help() string {
 }
 
 // usage is what the request uses of a language model, or nil if it calls none.
-func (k *explainRequest) usage(d policy.Descriptor) *policy.Usage {
+func (k *explainRequest) usage(d policy.Descriptor) *models.Usage {
 	if k.Input == 0 && k.Output == 0 {
 		return nil
 	}
-	u := &policy.Usage{Model: k.Model, Input: k.Input, Output: k.Output}
+	u := &models.Usage{Model: k.Model, Input: k.Input, Output: k.Output}
 	if u.Model == "" {
 		u.Model, _ = d.Get("model")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/policy/nested"
 )
 
@@ -40,7 +41,7 @@ type Policy struct {
 
 // Decide returns what binds a request; see [policy.Set.DecideUsage]. If the policy has nested limits, the entries of the
 // descriptor must be in the order of the nesting, and the entry named "domain" is the domain.
-func (p Policy) Decide(d policy.Descriptor, cost int64, u *policy.Usage, dst []headgate.Check) (policy.Outcome, error) {
+func (p Policy) Decide(d policy.Descriptor, cost int64, u *models.Usage, dst []headgate.Check) (policy.Outcome, error) {
 	if p.Nested == nil {
 		return p.Set.DecideUsage(d, cost, u, dst)
 	}
@@ -49,7 +50,7 @@ func (p Policy) Decide(d policy.Descriptor, cost int64, u *policy.Usage, dst []h
 
 // Explain explains what Decide does with the request; see [explain.Request] and
 // [nested.Tree.Explain].
-func (p Policy) Explain(d policy.Descriptor, cost int64, u *policy.Usage) explain.Explanation {
+func (p Policy) Explain(d policy.Descriptor, cost int64, u *models.Usage) explain.Explanation {
 	if p.Nested == nil {
 		return explain.Request(p.Set, d, cost, u)
 	}
@@ -74,7 +75,7 @@ type Ask struct {
 	Cost       int64
 	// Usage is what a call to a language model may use, or nil. Without a Model, the model is the
 	// entry of that name.
-	Usage *policy.Usage
+	Usage *models.Usage
 	// Named are the checks as the caller has named them. A candidate makes checks of its own from
 	// them.
 	Named []Named
@@ -127,7 +128,7 @@ type Decider interface {
 	Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error)
 
 	// Spent is told of each call to a language model that was settled.
-	Spent(ctx context.Context, s *policy.Spending)
+	Spent(ctx context.Context, s *models.Spending)
 }
 
 // Resolve asks the Policy about the Descriptor and Cost, or about the Parts, and sets Checks, Denied,

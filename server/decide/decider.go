@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Over is a Decider over a store, without observers. The service is built on it, and tests of doors
@@ -22,7 +22,7 @@ type Over struct {
 	Hooks headgate.Hooks
 	// Spending is told of each call to a language model that was settled, and keeps nothing of it. Nil
 	// means nobody is.
-	Spending func(context.Context, *policy.Spending)
+	Spending func(context.Context, *models.Spending)
 }
 
 var _ Decider = (*Over)(nil)
@@ -101,7 +101,7 @@ func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64
 }
 
 // Spent implements [Decider].
-func (o *Over) Spent(ctx context.Context, s *policy.Spending) {
+func (o *Over) Spent(ctx context.Context, s *models.Spending) {
 	if o.Spending != nil {
 		o.Spending(ctx, s)
 	}

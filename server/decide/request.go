@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/store"
 )
 
@@ -248,7 +249,7 @@ func (r *Request) Check() {
 }
 
 // usage adds what is wrong with the usage of a model.
-func (f *Faults) usage(u *policy.Usage) {
+func (f *Faults) usage(u *models.Usage) {
 	if len(u.Model) > policy.MaxValue {
 		f.Add(OutOfRange, Place{List: "usage", Name: "model"}, "has %d bytes, may have %d", len(u.Model), policy.MaxValue)
 	}
@@ -370,7 +371,7 @@ type Settlement struct {
 	// Status is the HTTP status that the work has ended with, if it was given.
 	Status int64
 	// Usage is what a call to a language model has used, if it was given.
-	Usage policy.Usage
+	Usage models.Usage
 	// Given says which of the fields the caller has sent.
 	Given Given
 }
@@ -399,7 +400,7 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		s.Cost = -1 // as estimated
 	}
 	r.Policy = d.Policy()
-	var used *policy.Usage
+	var used *models.Usage
 	if s.Given&GivenUsage != 0 {
 		used = &s.Usage
 	}
@@ -408,11 +409,8 @@ func (r *Request) Settle(ctx context.Context, d Decider, s Settlement) *Outcome 
 		o.fail(ctx, err)
 		return o
 	}
-	spent := policy.Spending{Set: r.Policy.Set, Used: s.Usage, Known: used != nil, Reservation: &reserved, Units: units}
-	call := spent.Known
-	spent.Charged(func(*headgate.Check, policy.Counted, int64) { call = true })
-	if call {
-		d.Spent(ctx, &spent)
+	if spent := r.Policy.Spending(s.Usage, used != nil, &reserved, units); spent.Known || len(spent.Charges) > 0 {
+		d.Spent(ctx, spent)
 	}
 	o.decide(r.decisions)
 	return o

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -17,7 +18,7 @@ func TestUsageAgainstOracle(t *testing.T) {
 	t.Parallel()
 	const limit = 100_000
 	names := []string{"requests", "input_tokens", "output_tokens", "tokens", "money"}
-	counted := []policy.Counted{policy.CountRequests, policy.CountInputTokens, policy.CountOutputTokens, policy.CountTokens, policy.CountMoney}
+	counted := []models.Counted{models.Requests, models.InputTokens, models.OutputTokens, models.Tokens, models.Money}
 	var rules []policy.Rule
 	limits := []int64{300, limit, limit, limit + limit/2, limit}
 	for i, name := range names {
@@ -25,11 +26,11 @@ func TestUsageAgainstOracle(t *testing.T) {
 		l := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limits[i], Align: headgate.AlignYear}
 		rules = append(rules, policy.Rule{Limits: headgate.MustRule(name, l), Counts: counted[i]})
 	}
-	set, err := policy.New(rules, policy.Models(policy.Model{Name: "m", Priced: true, Input: 500_000, Output: 1_500_000}))
+	set, err := policy.New(rules, policy.Models(models.Model{Name: "m", Priced: true, Input: 500_000, Output: 1_500_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	costs := func(u policy.Usage) [5]int64 {
+	costs := func(u models.Usage) [5]int64 {
 		return [5]int64{1, u.Input, u.Output, u.Input + u.Output, (u.Input + 3*u.Output + 1) / 2}
 	}
 	for seed := range uint64(20) {
@@ -41,9 +42,11 @@ func TestUsageAgainstOracle(t *testing.T) {
 		}
 		var open []reserved
 		var used, charged [5]int64
-		d.Spending = func(_ context.Context, s *policy.Spending) {
+		d.Spending = func(_ context.Context, s *models.Spending) {
 			charged[0]++
-			s.Charged(func(_ *headgate.Check, counts policy.Counted, units int64) { charged[counts] += units })
+			for _, c := range s.Charges {
+				charged[c.Counts] += c.Units
+			}
 		}
 		denied := 0
 		for range 400 {
@@ -51,12 +54,12 @@ func TestUsageAgainstOracle(t *testing.T) {
 				i := random.IntN(len(open))
 				r := open[i]
 				open = append(open[:i], open[i+1:]...)
-				u := policy.Usage{Model: "m", Input: random.Int64N(900), Output: random.Int64N(900)}
+				u := models.Usage{Model: "m", Input: random.Int64N(900), Output: random.Int64N(900)}
 				s := decide.Settlement{Reservation: r.id, Usage: u, Given: decide.GivenUsage}
 				units := costs(u)
 				switch random.IntN(4) {
 				case 0: // the provider has refused
-					s.Given, s.Usage, units = decide.GivenCost|decide.GivenUsage, policy.Usage{Model: "m"}, [5]int64{}
+					s.Given, s.Usage, units = decide.GivenCost|decide.GivenUsage, models.Usage{Model: "m"}, [5]int64{}
 				case 1: // nobody knows
 					s.Given, s.Status, units = decide.GivenStatus, 200, r.units
 				}
@@ -69,7 +72,7 @@ func TestUsageAgainstOracle(t *testing.T) {
 				}
 				continue
 			}
-			u := policy.Usage{Model: "m", Input: 1 + random.Int64N(900), Output: 1 + random.Int64N(900)}
+			u := models.Usage{Model: "m", Input: 1 + random.Int64N(900), Output: 1 + random.Int64N(900)}
 			units := costs(u)
 			fits := true
 			for j := range used {
@@ -125,7 +128,7 @@ func TestOtherWorkIsNotSpent(t *testing.T) {
 	}
 	d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
 	told := 0
-	d.Spending = func(context.Context, *policy.Spending) { told++ }
+	d.Spending = func(context.Context, *models.Spending) { told++ }
 	for i, given := range []decide.Given{decide.GivenCost, decide.GivenUsage} {
 		reserved := decide.Request{Ask: decide.Ask{Reserve: true}, Given: decide.GivenDescriptor}
 		reserved.Decide(t.Context(), d)

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/extproc"
 	"github.com/headgate/headgate/store/memory"
@@ -269,13 +270,13 @@ func TestProcess(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			limit := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1000, Align: headgate.AlignYear}
-			set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("tokens", limit), Counts: policy.CountTokens}})
+			set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("tokens", limit), Counts: models.Tokens}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			d := &decide.Over{Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: memory.New()}
 			began := time.Now()
-			d.Spending = func(_ context.Context, s *policy.Spending) {
+			d.Spending = func(_ context.Context, s *models.Spending) {
 				if s.FirstChunk > time.Since(began) {
 					t.Errorf("observers are told that the first chunk took %v", s.FirstChunk)
 				}

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/internal/notice"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // metering is what an exchange does besides, if its upstream is a provider of language models. Between
@@ -86,7 +86,7 @@ func (m *metering) read(w *writer) *body {
 }
 
 // reserves returns what the call may use, or nil if the request is no call, or is refused anyway.
-func (m *metering) reserves() *policy.Usage {
+func (m *metering) reserves() *models.Usage {
 	if m.call == nil || m.id.refusal != nil {
 		return nil
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/llm"
 	"github.com/headgate/headgate/internal/llm/llmtest"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -36,17 +37,17 @@ type llmFixture struct {
 
 // The models of these tests: a token of input costs one unit of money, one of output two.
 var llmModels = policy.Models(
-	policy.Model{Name: "m*", Priced: true, Input: 1_000_000, CachedInput: 500_000, Output: 2_000_000, MaxOutput: 50},
-	policy.Model{Name: "fast", Is: "m-large"},
-	policy.Model{Name: "free"},
-	policy.Model{Name: "tiered", Priced: true, MaxOutput: 5, OutputTiers: &policy.OutputTiers{Entry: "api_key", Values: map[string]int64{"mine": 7}}},
+	models.Model{Name: "m*", Priced: true, Input: 1_000_000, CachedInput: 500_000, Output: 2_000_000, MaxOutput: 50},
+	models.Model{Name: "fast", Is: "m-large"},
+	models.Model{Name: "free"},
+	models.Model{Name: "tiered", Priced: true, MaxOutput: 5, OutputTiers: &models.OutputTiers{Entry: "api_key", Values: map[string]int64{"mine": 7}}},
 )
 
 // llmRules count everything, in windows of a year.
 func llmRules(limits [5]int64) []policy.Rule {
 	var rules []policy.Rule
 	for c, limit := range limits {
-		counted := policy.Counted(c)
+		counted := models.Counted(c)
 		l := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Align: headgate.AlignYear}
 		rules = append(rules, policy.Rule{Limits: headgate.MustRule(counted.String(), l), Counts: counted})
 	}
@@ -80,7 +81,7 @@ func (f *llmFixture) used(t *testing.T, limits [5]int64) (used [5]int64) {
 	t.Helper()
 	eventually(t, "all requests have ended", func() bool { return f.counts.inFlight.Load() == 0 })
 	for c := range used {
-		check, err := f.d.Rules().Check(policy.Counted(c).String(), "", 1)
+		check, err := f.d.Rules().Check(models.Counted(c).String(), "", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,9 +130,11 @@ func TestLLMSettles(t *testing.T) {
 	} {
 		f := newLLM(t, plenty, func(l *gatewayfile.LLM) { l.SettleSeen = tt.seen })
 		var told [5]int64 // what observers are told
-		f.d.Spending = func(_ context.Context, s *policy.Spending) {
+		f.d.Spending = func(_ context.Context, s *models.Spending) {
 			told[0]++
-			s.Charged(func(_ *headgate.Check, counts policy.Counted, units int64) { told[counts] += units })
+			for _, c := range s.Charges {
+				told[c.Counts] += c.Units
+			}
 			if known := tt.output != reserved && !tt.seen; s.Known != known || s.Label() != "m*" || known && s.Used.Output != tt.output {
 				t.Errorf("%s: observers are told %+v", tt.what, s)
 			}
@@ -311,7 +314,7 @@ func TestLLMTypical(t *testing.T) {
 		o := to(provider.URL)
 		o.Upstreams[0].LLM = new(gatewayfile.LLM)
 		f := serveGateway(t, decider(t, []policy.Rule{{
-			Limits: headgate.MustRule("output", l), Counts: policy.CountOutputTokens, Reservation: policy.Reservation{Typical: typical},
+			Limits: headgate.MustRule("output", l), Counts: models.OutputTokens, Reservation: policy.Reservation{Typical: typical},
 		}}, llmModels), o)
 		passed := 0
 		for range 30 {

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -43,11 +44,11 @@ func rules(t testing.TB) *policy.Set {
 		},
 		{
 			Limits: headgate.MustRule("budget", headgate.Per(1000, time.Hour)),
-			Match:  []policy.Condition{policy.Equal("route", "POST /v1/messages")}, Counts: policy.CountMoney,
+			Match:  []policy.Condition{policy.Equal("route", "POST /v1/messages")}, Counts: models.Money,
 		},
 		{Limits: headgate.MustRule("watched", headgate.Per(1, time.Hour)), Direct: true, Mode: policy.ModeShadow},
 	}, policy.Denied(policy.ListEntry{Name: "scanners", Match: []policy.Condition{policy.Prefix("route", "GET /wp-")}}),
-		policy.Models(policy.Model{Name: "m", Priced: true, Input: 1_000_000, CachedInput: 100_000, CacheWrite: 2_000_000, Output: 3_000_000}))
+		policy.Models(models.Model{Name: "m", Priced: true, Input: 1_000_000, CachedInput: 100_000, CacheWrite: 2_000_000, Output: 3_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}

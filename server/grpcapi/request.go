@@ -3,6 +3,7 @@ package grpcapi
 import (
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -30,8 +31,8 @@ func read(r *decide.Request, entries map[string]string, checks []*headgatev1.Che
 	r.Unordered = true
 }
 
-func newUsage(m *headgatev1.Usage) policy.Usage {
-	return policy.Usage{Model: m.GetModel(), Input: m.GetInputTokens(), CachedInput: m.GetCachedInputTokens(), CacheWrite: m.GetCacheWriteTokens(), Output: m.GetOutputTokens()}
+func newUsage(m *headgatev1.Usage) models.Usage {
+	return models.Usage{Model: m.GetModel(), Input: m.GetInputTokens(), CachedInput: m.GetCachedInputTokens(), CacheWrite: m.GetCacheWriteTokens(), Output: m.GetOutputTokens()}
 }
 
 // addEntry adds an entry. If two entries have the same name, the later one counts, as in any

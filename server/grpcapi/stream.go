@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate"
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/wire"
 )
@@ -95,7 +96,7 @@ func decodeRequest(r *decide.Request, text string) error {
 			lifetimeMS = int64(in.Varint())
 		case field == requestUsage && kind == protowire.BytesType:
 			if r.Usage == nil {
-				r.Usage = new(policy.Usage)
+				r.Usage = new(models.Usage)
 				r.Given |= decide.GivenUsage
 			}
 			inner := in.Message()
@@ -125,7 +126,7 @@ func decodeEntry(r *decide.Request, in *wire.Reader) {
 	}
 }
 
-func decodeUsage(u *policy.Usage, in *wire.Reader) {
+func decodeUsage(u *models.Usage, in *wire.Reader) {
 	numbers := [...]*int64{usageInput: &u.Input, usageCachedInput: &u.CachedInput, usageCacheWrite: &u.CacheWrite, usageOutput: &u.Output}
 	for {
 		field, kind, more := in.Field()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -13,14 +14,14 @@ import (
 type message struct {
 	decide.Request
 	settlement decide.Settlement
-	usage      policy.Usage
+	usage      models.Usage
 	permit     decide.PermitCall
 }
 
 // reset clears the message. It keeps the memory of its slices.
 func (m *message) reset() {
 	m.Request.Reset()
-	m.settlement, m.usage = decide.Settlement{}, policy.Usage{}
+	m.settlement, m.usage = decide.Settlement{}, models.Usage{}
 	m.permit = decide.PermitCall{}
 }
 
@@ -264,7 +265,7 @@ func (d *decoder) entries() bool {
 }
 
 // readUsage reads what a call to a language model uses.
-func (d *decoder) readUsage(to *policy.Usage) bool {
+func (d *decoder) readUsage(to *models.Usage) bool {
 	if d.peek() != '{' {
 		return d.wrongType(decide.Place{Name: "usage"}, "an object")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -167,9 +168,9 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	set, err := policy.New([]policy.Rule{
 		{Limits: headgate.MustRule("calls", headgate.Sliding(10, time.Hour))},
-		{Limits: headgate.MustRule("tokens", headgate.Sliding(1000, time.Hour)), Counts: policy.CountTokens},
-		{Limits: headgate.MustRule("money", headgate.Sliding(1000, time.Hour)), Counts: policy.CountMoney},
-	}, policy.Models(policy.Model{Name: "m*", Priced: true, Input: 500_000, CachedInput: 100_000, Output: 1_000_000}))
+		{Limits: headgate.MustRule("tokens", headgate.Sliding(1000, time.Hour)), Counts: models.Tokens},
+		{Limits: headgate.MustRule("money", headgate.Sliding(1000, time.Hour)), Counts: models.Money},
+	}, policy.Models(models.Model{Name: "m*", Priced: true, Input: 500_000, CachedInput: 100_000, Output: 1_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}

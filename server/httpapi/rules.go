@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 )
 
@@ -182,7 +183,7 @@ func showRule(set *policy.Set, r *policy.Rule) shownRule {
 		Limits: showLimits(r.Limits), Tag: r.Limits.Tag(), Soft: r.Soft, Mode: r.Mode.String(), Enforce: r.Enforced(),
 		GiveBackOn: showStatuses(r.GiveBackOn), ChargeOn: showStatuses(r.ChargeOn), OnError: r.OnError.String(), Consistency: showConsistency(r.Consistency), Scope: showScope(r.Scope), DenyCache: r.DenyCache.String(), Replaces: r.Replaces, Ignore: r.Ignore, Pos: r.Pos,
 	}
-	if r.Counts != policy.CountRequests {
+	if r.Counts != models.Requests {
 		shown.Counts = r.Counts.String()
 	}
 	if p := r.InProgress; p != nil {

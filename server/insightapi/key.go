@@ -115,7 +115,7 @@ func (h *Handler) key(q *query) (any, *failure) {
 	marks, _ := answer.(Marks)
 	out.Marks = marks.Marks
 	top, _ := h.o.Recorder.Rule(rule.Name, insight.Last(insight.Kept))
-	s := story{KeyReport: &out, rule: rule, outage: h.outage(), marks: out.Marks, denied: top.Denied, now: h.o.Recorder.Now().Unix(), slow: h.Slow(), counts: counts[0], moneyUnit: p.MoneyUnit()}
+	s := story{KeyReport: &out, rule: rule, outage: h.outage(), marks: out.Marks, denied: top.Denied, now: h.o.Recorder.Now().Unix(), slow: h.Slow(), counts: counts[0], moneyUnit: p.Models().Unit()}
 	out.Answers = s.answers()
 	return out, nil
 }

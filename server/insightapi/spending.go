@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/telemetry/insight"
 )
@@ -54,7 +55,7 @@ func (h *Handler) spending(q *query) (any, *failure) {
 	}
 	return h.whole(q, own, func() any {
 		p := h.o.Policy()
-		out := SpendingReport{Spending: own, Counts: p.Counts(), MoneyUnit: p.MoneyUnit(), Instances: instances, Budgets: h.budgets(q.ctx, p, own.Spenders)}
+		out := SpendingReport{Spending: own, Counts: p.Counts(), MoneyUnit: p.Models().Unit(), Instances: instances, Budgets: h.budgets(q.ctx, p, own.Spenders)}
 		out.Spenders = out.Spenders[:min(len(out.Spenders), q.limit)]
 		for i := range out.Spenders {
 			s := &out.Spenders[i]
@@ -78,12 +79,12 @@ func (h *Handler) budgets(ctx context.Context, p decide.Policy, spenders []insig
 	}
 	rules := p.Rules()
 	for i := range rules {
-		if r := &rules[i]; r.Counts != policy.CountRequests && len(r.Per) == 0 && !r.Direct {
+		if r := &rules[i]; r.Counts != models.Requests && len(r.Per) == 0 && !r.Direct {
 			add(r, "") // One counter for all, whoever spends.
 		}
 	}
 	for i := range spenders {
-		if r := p.Rule(spenders[i].Rule); r != nil && r.Counts != policy.CountRequests {
+		if r := p.Rule(spenders[i].Rule); r != nil && r.Counts != models.Requests {
 			add(r, spenders[i].Key.Raw)
 		}
 	}

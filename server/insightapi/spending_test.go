@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/insightapi"
 	"github.com/headgate/headgate/store/memory"
@@ -25,11 +26,11 @@ func TestBudgets(t *testing.T) {
 	}
 	team := []policy.Part{{Entry: "team"}}
 	set, err := policy.New([]policy.Rule{
-		{Limits: headgate.MustRule("money", month(1000)), Per: team, Counts: policy.CountMoney},
-		{Limits: headgate.MustRule("tokens", headgate.PerMinute(1000), month(5000)), Counts: policy.CountTokens},
-		{Limits: headgate.MustRule("rate", headgate.PerMinute(1000)), Per: team, Counts: policy.CountTokens},
+		{Limits: headgate.MustRule("money", month(1000)), Per: team, Counts: models.Money},
+		{Limits: headgate.MustRule("tokens", headgate.PerMinute(1000), month(5000)), Counts: models.Tokens},
+		{Limits: headgate.MustRule("rate", headgate.PerMinute(1000)), Per: team, Counts: models.Tokens},
 		{Limits: headgate.MustRule("calls", month(1000)), Per: team},
-	}, policy.Models(policy.Model{Name: "*", Priced: true, Input: 1_000_000}))
+	}, policy.Models(models.Model{Name: "*", Priced: true, Input: 1_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +40,9 @@ func TestBudgets(t *testing.T) {
 	recorder := insight.New(insight.Options{})
 	t.Cleanup(recorder.Close)
 	rules := func() decide.Policy { return decide.Policy{Set: set, Version: 1} }
-	d := &decide.Over{Rules: rules, Store: store, Spending: func(_ context.Context, s *policy.Spending) { recorder.Spent(s) }}
+	d := &decide.Over{Rules: rules, Store: store, Spending: func(_ context.Context, s *models.Spending) { recorder.Spent(s) }}
 	for key, units := range map[string]int64{"fast": 750, "slow": 250} {
-		u := policy.Usage{Model: "m", Input: units}
+		u := models.Usage{Model: "m", Input: units}
 		request := decide.Request{Ask: decide.Ask{Reserve: true, Usage: &u, Descriptor: policy.Descriptor{{Name: "team", Value: key}}}, Given: decide.GivenDescriptor | decide.GivenUsage}
 		if o := request.Decide(t.Context(), d); !o.Verdict.Allowed {
 			t.Fatal(o.Text())

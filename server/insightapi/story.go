@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/telemetry/insight"
@@ -270,10 +271,10 @@ func (s *story) why() string {
 // counted says what the units are, if they are not requests.
 func (s *story) counted() string {
 	switch s.rule.Counts {
-	case policy.CountRequests:
+	case models.Requests:
 		return ""
-	case policy.CountMoney:
-		return fmt.Sprintf(" The rule counts money: a unit is %g of the currency.", float64(s.moneyUnit)/policy.MicroUnits)
+	case models.Money:
+		return fmt.Sprintf(" The rule counts money: a unit is %g of the currency.", float64(s.moneyUnit)/models.MicroUnits)
 	}
 	return " The rule counts " + strings.ReplaceAll(s.rule.Counts.String(), "_", " ") + "."
 }

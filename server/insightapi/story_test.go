@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -87,9 +88,9 @@ func TestUs(t *testing.T) {
 
 // TestCounted: a key's story says what the units of its rule are.
 func TestCounted(t *testing.T) {
-	for counts, want := range map[policy.Counted]string{
-		policy.CountRequests: "Every limit has room.", policy.CountInputTokens: "Every limit has room. The rule counts input tokens.",
-		policy.CountMoney: "Every limit has room. The rule counts money: a unit is 0.001 of the currency.",
+	for counts, want := range map[models.Counted]string{
+		models.Requests: "Every limit has room.", models.InputTokens: "Every limit has room. The rule counts input tokens.",
+		models.Money: "Every limit has room. The rule counts money: a unit is 0.001 of the currency.",
 	} {
 		s := story{KeyReport: &KeyReport{States: make([]State, 1)}, rule: &policy.Rule{Counts: counts}, moneyUnit: 1000}
 		for _, a := range s.answers() {

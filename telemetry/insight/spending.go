@@ -6,8 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // Spent is what calls to language models have used.
@@ -71,11 +70,11 @@ type spending struct {
 }
 
 // Spent counts a call that was settled.
-func (r *Recorder) Spent(s *policy.Spending) {
+func (r *Recorder) Spent(s *models.Spending) {
 	one := Spent{Calls: 1}
 	if s.Known {
 		one.InputTokens, one.OutputTokens = s.Used.Input, s.Used.Output
-		if micros, priced := s.Money(); priced {
+		if micros, priced := s.Micros(); priced {
 			one.Micros = micros
 		}
 	} else {
@@ -85,18 +84,18 @@ func (r *Recorder) Spent(s *policy.Spending) {
 	r.spending.mu.Lock()
 	defer r.spending.mu.Unlock()
 	r.spending.model(label).add(one)
-	s.Charged(func(c *headgate.Check, counts policy.Counted, units int64) {
-		to := r.spending.spender(spenderID{c.Rule.Name(), c.Key, label}, counts)
+	for _, c := range s.Charges {
+		to := r.spending.spender(spenderID{c.Rule, c.Key, label}, c.Counts)
 		to.add(one)
-		to.Charged += units
-	})
+		to.Charged += c.Units
+	}
 }
 
 func (s *spending) model(label string) *Spender {
 	m := s.models[label]
 	if m == nil {
 		if len(s.models) >= maxSpentOn {
-			label = policy.OtherModel
+			label = models.Other
 		}
 		if m = s.models[label]; m == nil {
 			if s.models == nil {
@@ -109,7 +108,7 @@ func (s *spending) model(label string) *Spender {
 	return m
 }
 
-func (s *spending) spender(id spenderID, counts policy.Counted) *Spender {
+func (s *spending) spender(id spenderID, counts models.Counted) *Spender {
 	to := s.spenders[id]
 	if to != nil {
 		return to

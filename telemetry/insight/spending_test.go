@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
@@ -13,10 +14,10 @@ import (
 // model once; two recorders are merged; and of too many spenders those that spend least are forgotten.
 func TestSpending(t *testing.T) {
 	var rules []policy.Rule
-	for _, c := range []policy.Counted{policy.CountRequests, policy.CountTokens, policy.CountMoney} {
+	for _, c := range []models.Counted{models.Requests, models.Tokens, models.Money} {
 		rules = append(rules, policy.Rule{Limits: headgate.MustRule(c.String(), headgate.PerMinute(1000)), Counts: c})
 	}
-	set, err := policy.New(rules, policy.Models(policy.Model{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}))
+	set, err := policy.New(rules, policy.Models(models.Model{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func TestSpending(t *testing.T) {
 		for i := range rules {
 			made.Checks = append(made.Checks, headgate.Check{Rule: rules[i].Limits, Key: key})
 		}
-		r.Spent(&policy.Spending{Set: set, Used: policy.Usage{Model: model, Input: input, Output: 1}, Known: known, Reservation: &made, Units: []int64{1, input + 1, input + 2}})
+		r.Spent(set.Spending(models.Usage{Model: model, Input: input, Output: 1}, known, &made, []int64{1, input + 1, input + 2}))
 	}
 	one, two := insight.New(insight.Options{}), insight.New(insight.Options{})
 	defer one.Close()

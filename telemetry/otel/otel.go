@@ -66,7 +66,7 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // scope is the name of the instrumentation.
@@ -194,7 +194,7 @@ func (t *Telemetry) failed(ctx context.Context, op headgate.Op, _ []headgate.Che
 
 // Spent counts a call to a language model that was settled, and adds what it has used to the span in
 // the context.
-func (t *Telemetry) Spent(ctx context.Context, s *policy.Spending) {
+func (t *Telemetry) Spent(ctx context.Context, s *models.Spending) {
 	model := attribute.String("gen_ai.request.model", s.Label())
 	span := trace.SpanFromContext(ctx)
 	span.SetAttributes(model)
@@ -202,17 +202,17 @@ func (t *Telemetry) Spent(ctx context.Context, s *policy.Spending) {
 		t.tokens.Record(ctx, s.Used.Input, metric.WithAttributes(model, attribute.String("gen_ai.token.type", "input")))
 		t.tokens.Record(ctx, s.Used.Output, metric.WithAttributes(model, attribute.String("gen_ai.token.type", "output")))
 		span.SetAttributes(attribute.Int64("gen_ai.usage.input_tokens", s.Used.Input), attribute.Int64("gen_ai.usage.output_tokens", s.Used.Output))
-		if micros, priced := s.Money(); priced {
-			t.money.Add(ctx, float64(micros)/policy.MicroUnits, metric.WithAttributes(model))
+		if micros, priced := s.Micros(); priced {
+			t.money.Add(ctx, float64(micros)/models.MicroUnits, metric.WithAttributes(model))
 		}
 	}
 	if s.FirstChunk > 0 {
 		t.first.Record(ctx, s.FirstChunk.Seconds(), metric.WithAttributes(model))
 	}
-	s.Charged(func(c *headgate.Check, counts policy.Counted, units int64) {
-		t.charged.Add(ctx, s.Set.Amount(counts, units), metric.WithAttributes(
-			attribute.String("rule", c.Rule.Name()), attribute.String("counts", counts.String()), attribute.String("by", s.By())))
-	})
+	for _, c := range s.Charges {
+		t.charged.Add(ctx, s.Models.Amount(c.Counts, c.Units), metric.WithAttributes(
+			attribute.String("rule", c.Rule), attribute.String("counts", c.Counts.String()), attribute.String("by", s.By())))
+	}
 }
 
 // span is that of a call that has just ended, and when the call began; nil if nobody follows

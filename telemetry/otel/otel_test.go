@@ -23,6 +23,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/telemetry/otel"
 )
@@ -307,16 +308,18 @@ func TestNone(t *testing.T) {
 func TestSpent(t *testing.T) {
 	r := record(t)
 	rule := headgate.MustRule("budget", headgate.PerMinute(1000))
-	set, err := policy.New([]policy.Rule{{Limits: rule, Counts: policy.CountMoney}}, policy.Models(policy.Model{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}))
+	set, err := policy.New([]policy.Rule{{Limits: rule, Counts: models.Money}}, policy.Models(models.Model{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, span := r.tracer.Start(t.Context(), "call")
 	reserved := headgate.Reservation{Checks: []headgate.Check{{Rule: rule, Key: secret, Cost: 50}}}
-	used := policy.Usage{Model: "m1", Input: 20, Output: 3}
-	r.Spent(ctx, &policy.Spending{Set: set, Used: used, Known: true, Reservation: &reserved, Units: []int64{26}, FirstChunk: time.Second})
+	used := models.Usage{Model: "m1", Input: 20, Output: 3}
+	s := set.Spending(used, true, &reserved, []int64{26})
+	s.FirstChunk = time.Second
+	r.Spent(ctx, s)
 	span.End()
-	r.Spent(t.Context(), &policy.Spending{Set: set, Used: used, Reservation: &reserved, Units: []int64{50}})
+	r.Spent(t.Context(), set.Spending(used, false, &reserved, []int64{50}))
 	got := map[string]string{}
 	var all metricdata.ResourceMetrics
 	if err := r.metrics.Collect(t.Context(), &all); err != nil {

@@ -6,8 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 )
 
 // maxModels bounds the models that [Spending] tells apart. A policy may have more.
@@ -60,13 +59,13 @@ func NewSpending() *Spending {
 }
 
 // Spent counts a call that was settled.
-func (p *Spending) Spent(_ context.Context, s *policy.Spending) {
+func (p *Spending) Spent(_ context.Context, s *models.Spending) {
 	model := p.label(s.Label())
 	if s.Known {
 		p.tokens.WithLabelValues(model, "input").Observe(float64(s.Used.Input))
 		p.tokens.WithLabelValues(model, "output").Observe(float64(s.Used.Output))
-		if micros, priced := s.Money(); priced {
-			p.money.WithLabelValues(model).Add(float64(micros) / policy.MicroUnits)
+		if micros, priced := s.Micros(); priced {
+			p.money.WithLabelValues(model).Add(float64(micros) / models.MicroUnits)
 		}
 	}
 	if s.FirstChunk > 0 {
@@ -74,10 +73,10 @@ func (p *Spending) Spent(_ context.Context, s *policy.Spending) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Charged(func(c *headgate.Check, counts policy.Counted, units int64) {
-		p.rules[c.Rule.Name()] = true
-		p.charged.WithLabelValues(c.Rule.Name(), counts.String(), s.By()).Add(s.Set.Amount(counts, units))
-	})
+	for _, c := range s.Charges {
+		p.rules[c.Rule] = true
+		p.charged.WithLabelValues(c.Rule, c.Counts.String(), s.By()).Add(s.Models.Amount(c.Counts, c.Units))
+	}
 }
 
 // label bounds how many models there are over all policies of the process's life.
@@ -86,7 +85,7 @@ func (p *Spending) label(model string) string {
 	defer p.mu.Unlock()
 	if !p.models[model] {
 		if len(p.models) >= maxModels {
-			return policy.OtherModel
+			return models.Other
 		}
 		p.models[model] = true
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/telemetry/prom"
 )
 
@@ -17,14 +18,14 @@ import (
 // from it; models that clients make up are one, and rules that have gone leave no series.
 func TestSpending(t *testing.T) {
 	var rules []policy.Rule
-	for _, c := range []policy.Counted{policy.CountRequests, policy.CountTokens, policy.CountMoney} {
+	for _, c := range []models.Counted{models.Requests, models.Tokens, models.Money} {
 		rules = append(rules, policy.Rule{Limits: headgate.MustRule(c.String(), headgate.PerMinute(1000)), Counts: c})
 	}
-	models := []policy.Model{{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}, {Name: "alias", Is: "m1"}, {Name: "free"}}
+	known := []models.Model{{Name: "m*", Priced: true, Input: 1_000_000, Output: 2_000_000}, {Name: "alias", Is: "m1"}, {Name: "free"}}
 	for i := range 300 {
-		models = append(models, policy.Model{Name: fmt.Sprint("x", i), Priced: true})
+		known = append(known, models.Model{Name: fmt.Sprint("x", i), Priced: true})
 	}
-	set, err := policy.New(rules, policy.Models(models...), policy.MoneyUnit(1000))
+	set, err := policy.New(rules, policy.Models(known...), policy.MoneyUnit(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,9 +35,9 @@ func TestSpending(t *testing.T) {
 		r.Checks = append(r.Checks, headgate.Check{Rule: rule.Limits, Key: "key-of-anna", Cost: 5})
 	}
 	spent := func(model string, known bool, first time.Duration) {
-		p.Spent(t.Context(), &policy.Spending{
-			Set: set, Used: policy.Usage{Model: model, Input: 20, Output: 3}, Known: known, Reservation: &r, Units: []int64{1, 23, 4}, FirstChunk: first,
-		})
+		s := set.Spending(models.Usage{Model: model, Input: 20, Output: 3}, known, &r, []int64{1, 23, 4})
+		s.FirstChunk = first
+		p.Spent(t.Context(), s)
 	}
 	spent("m1", true, 30*time.Millisecond)
 	spent("alias", false, 0)
@@ -60,7 +61,7 @@ headgate_llm_money_total{model="m*"} 2.6e-05
 		t.Error(err)
 	}
 	for i := range 300 {
-		p.Spent(t.Context(), &policy.Spending{Set: set, Used: policy.Usage{Model: fmt.Sprint("x", i)}, Known: true, Reservation: new(headgate.Reservation)})
+		p.Spent(t.Context(), set.Spending(models.Usage{Model: fmt.Sprint("x", i)}, true, new(headgate.Reservation), nil))
 	}
 	if n := testutil.CollectAndCount(p, "gen_ai_client_token_usage"); n != 2*200 {
 		t.Errorf("%d histograms of tokens, want 400", n)

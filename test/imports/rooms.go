@@ -40,7 +40,7 @@ func Rooms() []Room {
 		// The word that was meant by a misspelt one.
 		{"internal/closest", nil},
 		// What calls to language models may use, and have used.
-		{"internal/llm", []string{".", "policy", "internal/admission", "internal/notice"}},
+		{"internal/llm", []string{".", "policy", "policy/models", "internal/admission", "internal/notice"}},
 		// The texts of errors for people.
 		{"internal/errtext", nil},
 		// What the consumers of message brokers share: the way of a message.
@@ -58,13 +58,15 @@ func Rooms() []Room {
 
 		{"algorithm", []string{"."}},
 		// What looks at a policy from outside. Matching and deciding know nothing of it.
-		{"policy/lint", []string{".", "internal/closest", "internal/spelling", "policy"}},
-		{"policy/explain", []string{".", "internal/closest", "internal/errtext", "policy"}},
+		{"policy/lint", []string{".", "internal/closest", "internal/spelling", "policy", "policy/models"}},
+		{"policy/explain", []string{".", "internal/closest", "internal/errtext", "policy", "policy/models"}},
 		{"policy/footprint", []string{".", "policy"}},
 		{"policy/nested", []string{".", "internal/errtext", "policy", "policy/explain"}},
 		// What keeps the bounds of a policy.
 		{"policy/inprogress", []string{".", "policy", "flow", "store"}},
-		{"policy", []string{".", "internal/closest", "internal/spelling"}},
+		// What is known of language models, without which rules for them cannot count.
+		{"policy/models", []string{"."}},
+		{"policy", []string{".", "internal/closest", "internal/spelling", "policy/models"}},
 		// Gates know neither rules nor doors, and each kind of gate only the vocabulary.
 		{"flow", []string{".", "store"}},
 
@@ -89,20 +91,20 @@ func Rooms() []Room {
 		{"grpclimit", adapter},
 		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
 		{"contrib/*", append([]string{"httplimit", "internal/consume", "internal/sleep"}, adapter...)},
-		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/inprogress", "flow"}},
+		{"telemetry/*", []string{".", "internal/errtext", "internal/tally", "policy", "policy/models", "policy/inprogress", "flow"}},
 
 		// The types of a gateway file, which the gateway's options are made of.
 		{"config/gatewayfile", []string{".", "policy", "flow", "httplimit", "internal/identity", "internal/llm", "internal/spelling", "internal/routes"}},
-		{"config", []string{".", "internal/closest", "internal/errtext", "internal/llm", "policy", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/identity", "internal/spelling"}},
+		{"config", []string{".", "internal/closest", "internal/errtext", "internal/llm", "policy", "policy/models", "flow", "policy/lint", "policy/nested", "httplimit", "config/gatewayfile", "internal/identity", "internal/spelling"}},
 
 		// What answers questions about limits from logs and from measurement.
 		{"tune/accesslog", []string{"internal/prefetch"}},
 		{"tune/clients", nil},
 		// A replay decides as a server does, by a policy and the arithmetic of all stores, without a store.
-		{"tune/replay", []string{".", "algorithm", "policy", "policy/footprint", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
+		{"tune/replay", []string{".", "algorithm", "policy", "policy/models", "policy/footprint", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
 		{"tune/load", []string{"httplimit", "tune/accesslog"}},
 		{"tune/report", []string{"tune/load", "tune/replay"}},
-		{"tune/advise", []string{".", "policy", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
+		{"tune/advise", []string{".", "policy", "policy/models", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 
 		// What is said over gRPC, and the library's side of it: a Store like those
 		// of store/*, but for what stands behind the wire.
@@ -111,27 +113,27 @@ func Rooms() []Room {
 
 		// The application alone puts stores and transports together.
 		{"server/app", []string{
-			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
+			".", "flow", "algorithm", "internal/errtext", "internal/sleep", "internal/tally", "policy", "policy/models", "policy/inprogress", "policy/lint", "policy/nested", "store", "store/*", "store/layered/*", "store/postgres", "store/memcached",
 			"httplimit", "grpclimit", "telemetry/*", "config", "config/gatewayfile", "internal/spelling", "server/gateway", "server/decide", "server/candidate", "server/insightapi", "server/history", "server/dashboard", "server/envoyxds", "server/wire", "internal/routes", "server/keepalive", "server/extproc", "server/*",
 		}},
-		{"server/cli", []string{".", "api", "flow", "internal/errtext", "store", "policy", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
+		{"server/cli", []string{".", "api", "flow", "internal/errtext", "store", "policy", "policy/models", "policy/inprogress", "policy/lint", "policy/explain", "policy/footprint", "config", "server/app", "server/decide", "server/candidate", "server/document", "server/insightapi", "telemetry/*", "tune/accesslog", "tune/replay", "tune/report", "tune/advise", "tune/load"}},
 		{"server/cmd", []string{"server/cli", "server/app"}},
-		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/explain", "policy/inprogress", "policy/nested"}},
-		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/nested", "server/decide"}},
+		{"server/decide", []string{".", "internal/errtext", "flow", "store", "policy", "policy/models", "policy/explain", "policy/inprogress", "policy/nested"}},
+		{"server/candidate", []string{".", "internal/errtext", "policy", "policy/models", "policy/nested", "server/decide"}},
 		{"server/wire", nil},
 		{"server/envoyxds", []string{".", "internal/errtext", "internal/sleep", "policy", "policy/nested", "server/wire"}},
 		{"server/dashboard", []string{".", "server/decide", "server/insightapi", "telemetry/*"}},
 		{"server/document", []string{".", "policy", "httplimit"}},
 		{"server/history", []string{"telemetry/*"}},
-		{"server/insightapi", []string{".", "algorithm", "internal/errtext", "store", "policy", "config", "server/candidate", "server/decide", "server/history", "telemetry/*"}},
+		{"server/insightapi", []string{".", "algorithm", "internal/errtext", "store", "policy", "policy/models", "config", "server/candidate", "server/decide", "server/history", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
-		{"server/extproc", []string{".", "policy", "internal/admission", "internal/llm", "internal/notice", "httplimit", "server/decide"}},
+		{"server/gateway", []string{".", "policy", "policy/models", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/extproc", []string{".", "policy", "policy/models", "internal/admission", "internal/llm", "internal/notice", "httplimit", "server/decide"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},
-		{"server/*", []string{".", "policy", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "store/share", "server/decide", "internal/routes", "server/wire", "server/standby"}},
+		{"server/*", []string{".", "policy", "policy/models", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "store/share", "server/decide", "internal/routes", "server/wire", "server/standby"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

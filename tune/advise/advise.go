@@ -38,7 +38,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 	"github.com/headgate/headgate/tune/clients"
 	"github.com/headgate/headgate/tune/replay"
@@ -58,7 +58,7 @@ type Options struct {
 	Routes []string
 	// Counts is what the limits count: requests, or tokens of calls to language models, of which Entries must
 	// tell. Money has no advice, because its prices are the policy's.
-	Counts policy.Counted
+	Counts models.Counted
 	// Percentile says what part of the clients, in percent, the limits are to leave alone.
 	// Zero means DefaultPercentile.
 	Percentile float64
@@ -147,8 +147,8 @@ func New(o Options) (*Observer, error) {
 		return nil, fmt.Errorf("headgate: the percentile is %g and the headroom %g, must be 50 to 100 and 1 to 100", o.Percentile, o.Headroom)
 	}
 	switch {
-	case o.Counts == policy.CountRequests:
-	case o.Counts > policy.CountTokens:
+	case o.Counts == models.Requests:
+	case o.Counts > models.Tokens:
 		return nil, fmt.Errorf("headgate: there is no advice for limits that count %s", o.Counts)
 	default:
 		b.usage = replay.NewUsageReader(o.Entries)
@@ -211,9 +211,9 @@ func (b *Observer) units(r *accesslog.Request) uint32 {
 	switch {
 	case u == nil:
 		return 0
-	case b.o.Counts == policy.CountInputTokens:
+	case b.o.Counts == models.InputTokens:
 		return uint32(u.Input)
-	case b.o.Counts == policy.CountOutputTokens:
+	case b.o.Counts == models.OutputTokens:
 		return uint32(u.Output)
 	}
 	return uint32(u.Input + u.Output)
@@ -492,7 +492,7 @@ func markOutliers(people []*usage, window int) {
 // Advice is a policy, with the numbers on which it is based.
 type Advice struct {
 	// Counts is what the limits count.
-	Counts policy.Counted
+	Counts models.Counted
 	// Per and Tariff are the entries that distinguish clients and tiers.
 	Per, Tariff string
 	// Percentile and Headroom are those of the [Options].
@@ -565,7 +565,7 @@ func (a *Advice) YAML(p *Promise, name func(string) string) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Limits from %d requests, %s to %s, of about %d clients a day that are no robots.", a.Requests, a.From.Format("2006-01-02 15:04"), a.To.Format("2006-01-02 15:04"), a.PerDay)
 	line("# They leave %g %% of these clients alone, with a headroom of ×%g.", a.Percentile, a.Headroom)
-	if a.Counts != policy.CountRequests {
+	if a.Counts != models.Requests {
 		line("# They count %s that were used. A server first reserves the most that a call may use, which no", strings.ReplaceAll(a.Counts.String(), "_", " "))
 		line("# log shows: see that the bursts hold that of the largest call.")
 	}
@@ -648,7 +648,7 @@ func (a *Advice) writeAll(b *strings.Builder) {
 
 // counts is the line of a rule that says what its limits count.
 func (a *Advice) counts() string {
-	if a.Counts == policy.CountRequests {
+	if a.Counts == models.Requests {
 		return ""
 	}
 	return "\n    counts: " + a.Counts.String()
@@ -656,7 +656,7 @@ func (a *Advice) counts() string {
 
 // suffix ends the names of rules, so that they can stand beside those of rules that count requests.
 func (a *Advice) suffix() string {
-	if a.Counts == policy.CountRequests {
+	if a.Counts == models.Requests {
 		return ""
 	}
 	return "-" + strings.ReplaceAll(a.Counts.String(), "_", "-")

@@ -15,8 +15,8 @@ import (
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/internal/race"
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/lint"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 	"github.com/headgate/headgate/tune/advise"
 	"github.com/headgate/headgate/tune/replay"
@@ -275,7 +275,7 @@ func TestTokens(t *testing.T) {
 	}
 	path := write(t, "usage.log", []byte(data.String()))
 	read := accesslog.Options{Format: "json", Maps: []accesslog.Map{{Name: "input_tokens", Field: "in"}, {Name: "output_tokens", Field: "out"}}}
-	a, err := observe(t, advise.Options{Per: "user", Counts: policy.CountTokens}, read, path)
+	a, err := observe(t, advise.Options{Per: "user", Counts: models.Tokens}, read, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	var missing *advise.MissingError
-	if _, err := observe(t, advise.Options{Per: "user", Counts: policy.CountTokens}, accesslog.Options{Format: "json"}, path); !errors.As(err, &missing) || !strings.Contains(err.Error(), "no line has tokens") {
+	if _, err := observe(t, advise.Options{Per: "user", Counts: models.Tokens}, accesslog.Options{Format: "json"}, path); !errors.As(err, &missing) || !strings.Contains(err.Error(), "no line has tokens") {
 		t.Errorf("without tokens: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/routes"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
@@ -56,7 +57,7 @@ type decider struct {
 	counters *counters
 
 	binding *binding      // of the last request
-	used    *policy.Usage // what the last request has used of a language model, or nil
+	used    *models.Usage // what the last request has used of a language model, or nil
 	tellAll bool          // every outcome has its decisions
 	out     outcome
 }
@@ -355,7 +356,7 @@ func newBindings(set *policy.Set) *bindings {
 }
 
 // of returns the binding of a descriptor. It is valid until the next call.
-func (b *bindings) of(d policy.Descriptor, u *policy.Usage) *binding {
+func (b *bindings) of(d policy.Descriptor, u *models.Usage) *binding {
 	// Between two ends, the binding depends on the descriptor alone.
 	for len(b.ends) > 0 && b.set.Ended(b.ends[0]) {
 		b.ends = b.ends[1:]
@@ -380,7 +381,7 @@ func (b *bindings) of(d policy.Descriptor, u *policy.Usage) *binding {
 }
 
 // fill makes the binding of a descriptor.
-func (b *bindings) fill(p *binding, d policy.Descriptor, u *policy.Usage) {
+func (b *bindings) fill(p *binding, d policy.Descriptor, u *models.Usage) {
 	// Keys may share memory with the values, so the values must be as lasting as the binding.
 	p.descriptor = append(p.descriptor[:0], d...)
 	for i := range p.descriptor {

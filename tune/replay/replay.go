@@ -314,7 +314,7 @@ func (p *Replay) countUsage(r *accesslog.Request) {
 		m.Calls++
 		m.InputTokens += u.Input
 		m.OutputTokens += u.Output
-		if micros, priced := (&policy.Spending{Set: p.o.Policy, Used: *u}).Money(); priced {
+		if micros, priced := p.o.Policy.Models().Micros(u); priced {
 			m.micros += micros
 		}
 	}

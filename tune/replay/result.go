@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/footprint"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
@@ -243,7 +243,7 @@ func (p *Replay) Result(stats accesslog.Stats) *Result {
 	})
 	r.Shared = p.decider.counters.shared
 	r.Problems = p.problems
-	r.Models.Money = float64(r.Models.micros) / policy.MicroUnits
+	r.Models.Money = float64(r.Models.micros) / models.MicroUnits
 	p.sumRules(&r)
 	p.sumClients(&r)
 	if p.against != nil {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 )
 
@@ -28,7 +28,7 @@ func NewUsageReader(entries []string) *UsageReader {
 }
 
 // Of returns what the request has used of a language model. It is nil if the log does not say it.
-func (u *UsageReader) Of(r *accesslog.Request) *policy.Usage {
+func (u *UsageReader) Of(r *accesslog.Request) *models.Usage {
 	var n [len(tokenEntries)]int64
 	said := false
 	for i, place := range u.tokens {
@@ -42,7 +42,7 @@ func (u *UsageReader) Of(r *accesslog.Request) *policy.Usage {
 	if !said {
 		return nil
 	}
-	used := &policy.Usage{Input: n[0], CachedInput: n[1], CacheWrite: n[2], Output: n[3]}
+	used := &models.Usage{Input: n[0], CachedInput: n[1], CacheWrite: n[2], Output: n[3]}
 	if u.model >= 0 {
 		used.Model = r.Entry(u.model)
 	}
