@@ -124,9 +124,9 @@ func (c *checker) upstreams(all []Upstream) {
 		c.within(field+".timeouts.idle", what+": the time for which an answer may pause", &u.Timeouts.Idle, DefaultIdle)
 		c.within(field+".timeouts.keep_alive", what+": the time for which a connection is kept", &u.Timeouts.KeepAlive, DefaultKeepAlive)
 		u.Eject.After = cmp.Or(u.Eject.After, DefaultEjectAfter)
-		c.within(field+".eject.for", what+": the time for which a target is passed over", &u.Eject.For, DefaultEjectFor)
+		c.within(field+".eject.for", what+": how long a target is ejected", &u.Eject.For, DefaultEjectFor)
 		if u.Eject.After < 1 {
-			c.bad(field+".eject.after", "%s: a target is passed over after %d failures, must be at least 1", what, u.Eject.After)
+			c.bad(field+".eject.after", "%s: a target is ejected after %d failures, must be at least 1", what, u.Eject.After)
 		}
 		if (u.Files.Cert == "") != (u.Files.Key == "") {
 			c.bad(field+".tls", "%s has a certificate without its key, or a key without its certificate; give both", what)

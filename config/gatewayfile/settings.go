@@ -73,7 +73,7 @@ type Upstream struct {
 	TargetHost bool
 	// Health is how the pool asks targets whether they are well. Nil means that it does not.
 	Health *Health
-	// Eject is when a target that fails is passed over.
+	// Eject is when a target that fails is ejected.
 	Eject Eject
 	// Load finds out how many requests may be with the pool at the same time. Nil means
 	// that nothing bounds them.
@@ -142,7 +142,7 @@ type Health struct {
 	UpAfter, DownAfter int
 }
 
-// Eject is when a target that fails in use is passed over, as long as there are others.
+// Eject is when a target that fails in use gets no requests, as long as there are others.
 // A failure is a request without an answer: there is no connection, the connection breaks,
 // or nothing comes in time. A status of any kind is an answer.
 type Eject struct {

@@ -245,7 +245,7 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 	case is.Learning:
 		l.logger.Warn("the store has lost its data, or never had any; requests must fit this server's share of each limit as well, until it knows them again", slog.Int64("nodes", is.Nodes))
 	default:
-		l.logger.Info("the time of --learn is over: the store's counters decide alone again")
+		l.logger.Info("--learn has ended: the store's counters alone decide again")
 	}
 	switch {
 	case (was.NodesError == nil) == (is.NodesError == nil):

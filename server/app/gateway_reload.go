@@ -136,7 +136,7 @@ func (s *gatewaySource) reloadLocked(reason string) (result, error) {
 	if hash == before.hash {
 		s.succeeded.Store(time.Now().UnixMilli())
 		s.counts[unchanged].Add(1)
-		logger.Info("the gateway file holds what is in force", slog.Int64("version", before.version), slog.String("hash", hash))
+		logger.Info("the gateway file has not changed the settings", slog.Int64("version", before.version), slog.String("hash", hash))
 		return unchanged, nil
 	}
 	s.put(before.version+1, hash)

@@ -83,6 +83,6 @@ func (l *layers) close() {
 		err = errors.Join(err, layer.Close(ctx))
 	}
 	if err != nil {
-		l.logger.Warn("units were not given back, and admissions not reported, before the end", slog.Any("error", err))
+		l.logger.Warn("units could not be given back, or admissions reported, before the shutdown", slog.Any("error", err))
 	}
 }

@@ -265,7 +265,7 @@ func (s *source) reloadLocked(reason string) (decide.Policy, result, error) {
 	now := s.now()
 	if now.Version == before.Version {
 		s.counts[unchanged].Add(1)
-		s.logger.Info("the policy file holds what is in force", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
+		s.logger.Info("the policy file has not changed the policy", slog.String("because", reason), slog.Int64("version", now.Version), slog.String("hash", now.Hash))
 		return now, unchanged, nil
 	}
 	s.logChange(before, reason)

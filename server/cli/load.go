@@ -128,11 +128,11 @@ func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *lo
 	switch {
 	case k.Audit:
 		promise, _ := load.ParsePromise(k.Limit) // It was checked.
-		r.Audit, err = client.Audit(ctx, load.AuditOptions{Limit: promise, Cost: k.Cost, Watch: k.Watch, Told: view.say})
+		r.Audit, err = client.Audit(ctx, load.AuditOptions{Limit: promise, Cost: k.Cost, Watch: k.Watch, Progress: view.say})
 		return err
 	case k.Search:
 		r.Found, err = client.Search(ctx, load.Search{
-			From: k.From, To: k.To, Step: k.Duration, Rest: time.Second, Precision: k.Precision / 100, Expect: expect, Told: view.step,
+			From: k.From, To: k.To, Step: k.Duration, Rest: time.Second, Precision: k.Precision / 100, Expect: expect, Progress: view.step,
 		})
 		if r.Found != nil && len(r.Steps) > 0 {
 			r.Measurement = best(r.Found)

@@ -253,7 +253,7 @@ func (k *topReport) printRule(w io.Writer, r *insightapi.RuleReport) {
 		}
 		_ = table.Flush()
 		switch {
-		case t.top.Alike():
+		case t.top.Uniform():
 			fmt.Fprintf(w, "there is no top: the keys are alike, and any other one may have up to %d as well\n", t.top.Absent)
 		case t.top.Absent > 0:
 			fmt.Fprintf(w, "any other key: at most %d\n", t.top.Absent)

@@ -43,7 +43,7 @@ type Options struct {
 	// Documents keeps the shares. If it is nil, the store keeps no documents, and every stream is
 	// refused.
 	Documents store.Documents
-	// Ending is closed when the service ends. Envoys then connect to another one.
+	// Ending is closed when the server shuts down. Envoys then connect to another one.
 	Ending <-chan struct{}
 	// Assigned is called for each answer to an Envoy about one bucket. It must be quick and safe for
 	// concurrent use. Nil means that nothing is called.
@@ -137,7 +137,7 @@ func (s *Service) StreamRateLimitQuotas(wire grpc.BidiStreamingServer[pb.RateLim
 		var err error
 		select {
 		case <-s.options.Ending:
-			return status.Error(codes.Unavailable, "the service ends")
+			return status.Error(codes.Unavailable, "the server is shutting down")
 		case <-gone:
 			return nil // The Envoy has gone; its share ends by itself.
 		case r := <-reports:

@@ -274,7 +274,7 @@ func (f *forwarding) note(t *target, err error) {
 	ejected, first := t.failed()
 	switch {
 	case ejected > 0:
-		logger.LogAttrs(f.id.r.Context(), slog.LevelError, "a target is passed over, as it fails", append(where, slog.Duration("for", ejected))...)
+		logger.LogAttrs(f.id.r.Context(), slog.LevelError, "a target fails and is ejected", append(where, slog.Duration("for", ejected))...)
 		return
 	case first:
 		// More warnings would fill the disk when somebody needs the log.

@@ -326,7 +326,7 @@ func (g *inner) newPlan(now decide.Policy) *plan {
 	p := &plan{policy: now}
 	if err := g.keeper.Use(now.Set); err != nil {
 		// Check refuses such a policy, too.
-		g.options.Logger.Error("what the policy lets be in progress cannot be bounded", slog.Any("error", err))
+		g.options.Logger.Error("the policy's bounds on what is in progress cannot be enforced", slog.Any("error", err))
 	}
 	var problems []string
 	p.names, p.table, problems = g.namesOf(now.Set)

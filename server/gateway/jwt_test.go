@@ -170,7 +170,7 @@ func TestTokens(t *testing.T) {
 	}
 	get(t, c, g.url+"/").wants(t, 200, "X-RateLimit-Limit: 500")
 	get(t, c, g.url+"/", "Authorization: Basic abc").wants(t, 200, "X-RateLimit-Limit: 500")
-	if strings.Contains(g.log.String(), "Z2VoZWlt") || strings.Count(g.log.String(), "a key is left out") != 4 {
+	if strings.Contains(g.log.String(), "Z2VoZWlt") || strings.Count(g.log.String(), "a key of the key set is ignored") != 4 {
 		t.Errorf("the log is %s", g.log)
 	}
 }

@@ -274,7 +274,7 @@ func parseKeys(text []byte, logger *slog.Logger) (*keySet, error) {
 		}
 		if err != nil {
 			// The error of the parser may contain the key, which may be a private one.
-			logger.Warn("a key is left out", slog.Int("key", i+1), slog.String("kid", key.KeyID), slog.String("why", reason(err)))
+			logger.Warn("a key of the key set is ignored", slog.Int("key", i+1), slog.String("kid", key.KeyID), slog.String("why", reason(err)))
 			continue
 		}
 		set.keys = append(set.keys, key)
@@ -285,7 +285,7 @@ func parseKeys(text []byte, logger *slog.Logger) (*keySet, error) {
 	return set, nil
 }
 
-// unusable is the reason for which a key is left out.
+// unusable is why a key cannot verify tokens.
 type unusable string
 
 func (u unusable) Error() string { return string(u) }

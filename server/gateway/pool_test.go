@@ -181,7 +181,7 @@ func TestEjection(t *testing.T) {
 	if n := seen.Load(); n != 2 {
 		t.Errorf("the failing target got %d requests, want 2", n)
 	}
-	if !strings.Contains(g.log.String(), "a target is passed over") {
+	if !strings.Contains(g.log.String(), "a target fails and is ejected") {
 		t.Errorf("the log is %s", g.log)
 	}
 	// One that fails is better than none.

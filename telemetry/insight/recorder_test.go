@@ -122,16 +122,16 @@ func TestAlike(t *testing.T) {
 			use(fmt.Sprint((i*7 + round) % 10_000))
 		}
 	}
-	if got, _ := r.Rule("r", insight.Last(time.Minute)); !got.Use.Alike() {
+	if got, _ := r.Rule("r", insight.Last(time.Minute)); !got.Use.Uniform() {
 		t.Errorf("the keys are not said to be alike: %+v", got.Use.Keys[:3])
 	}
 	for range 2000 {
 		use("busy")
 	}
-	if got, _ := r.Rule("r", insight.Last(time.Minute)); got.Use.Alike() {
+	if got, _ := r.Rule("r", insight.Last(time.Minute)); got.Use.Uniform() {
 		t.Errorf("one key is far ahead, and all are said to be alike: %+v", got.Use.Keys[:3])
 	}
-	if (&insight.Top{}).Alike() {
+	if (&insight.Top{}).Uniform() {
 		t.Error("no keys are said to be alike")
 	}
 }

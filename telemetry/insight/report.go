@@ -798,9 +798,9 @@ func MergeTops(to []RuleTop, with []RuleTop) []RuleTop {
 	return to
 }
 
-// Alike reports whether no key stands out: each listed one may have a smaller count than one that is
+// Uniform reports whether no key stands out: each listed one may have a smaller count than one that is
 // not listed. Then the list shows some keys, and not those with the largest counts.
-func (t *Top) Alike() bool {
+func (t *Top) Uniform() bool {
 	return len(t.Keys) > 0 && !slices.ContainsFunc(t.Keys, func(k Key) bool { return k.Count-k.Error > t.Absent })
 }
 

@@ -166,7 +166,7 @@ func fields(line string) map[string]string {
 func (tr *trial) used(password string) int64 {
 	tr.t.Helper()
 	u := url.URL{Scheme: "redis", Host: tr.target.Addr(), User: url.UserPassword("default", password)}
-	store, err := redis.Open(tr.t.Context(), u.String(), redis.Timeout(patience), redis.Prefix(tr.prefix))
+	store, err := redis.Open(tr.t.Context(), u.String(), redis.Timeout(stuckAfter), redis.Prefix(tr.prefix))
 	if err != nil {
 		tr.t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func handedOver(tr *trial) {
 // before, and only then is it relieved. Nothing can be lost.
 func handedOverPaused(tr *trial) {
 	tr.begin()
-	do(tr.t, tr.target, "CLIENT", "PAUSE", strconv.FormatInt(patience.Milliseconds(), 10), "WRITE")
+	do(tr.t, tr.target, "CLIENT", "PAUSE", strconv.FormatInt(stuckAfter.Milliseconds(), 10), "WRITE")
 	until(tr.t, "the replicas have all", func() bool {
 		info := replication(tr.t, tr.target)
 		_, rest, _ := strings.Cut(info, "master_repl_offset:")

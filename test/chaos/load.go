@@ -22,8 +22,8 @@ const (
 	counters = 24     // each with a limit of its own
 	count    = 20_000 // units of each limit
 
-	// patience is how long anything may take until it counts as stuck.
-	patience = 2 * time.Minute
+	// stuckAfter is how long anything may take until it counts as stuck.
+	stuckAfter = 2 * time.Minute
 )
 
 // load is requests that go on whatever happens to the store. A quarter of them take a
@@ -168,8 +168,8 @@ func (l *load) end(t testing.TB) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("chaos: callers are stuck in the store for %v", patience)
+	case <-time.After(stuckAfter):
+		t.Fatalf("chaos: callers are stuck in the store for %v", stuckAfter)
 	}
 	slices.SortFunc(l.events, func(a, b event) int { return int(a.at - b.at) })
 	if l.odd != nil {
@@ -208,9 +208,9 @@ func (l *load) drain(ctx context.Context, t testing.TB) int64 {
 // until waits for what must come to be.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(stuckAfter); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("chaos: not within %v: %s", patience, what)
+			t.Fatalf("chaos: not within %v: %s", stuckAfter, what)
 		}
 	}
 }

@@ -62,8 +62,8 @@ type Daemon struct {
 	// serves.
 	command func() *exec.Cmd
 	ready   func(ctx context.Context) error
-	// patience is how long it may take until it serves. Zero means startTime.
-	patience time.Duration
+	// startWithin is how long it may take until it serves. Zero means startTime.
+	startWithin time.Duration
 
 	mu      sync.Mutex // guards what follows
 	process *process   // nil while the server is down
@@ -127,11 +127,11 @@ func (d *Daemon) start() error {
 }
 
 func (d *Daemon) await(p *process) error {
-	patience := d.patience
-	if patience == 0 {
-		patience = startTime
+	startWithin := d.startWithin
+	if startWithin == 0 {
+		startWithin = startTime
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	for {
 		err := d.ready(ctx)
@@ -146,7 +146,7 @@ func (d *Daemon) await(p *process) error {
 		select {
 		case <-time.After(pollTime):
 		case <-ctx.Done():
-			return fmt.Errorf("no answer within %v: %w", patience, err)
+			return fmt.Errorf("no answer within %v: %w", startWithin, err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func StartRabbitMQ(t testing.TB, settings ...string) *RabbitMQ {
 		}
 	}
 	// It takes 6 seconds of a processor, ten times those of the others.
-	d := &Daemon{t: t, name: "rabbitmq", dir: t.TempDir(), patience: 5 * time.Minute}
+	d := &Daemon{t: t, name: "rabbitmq", dir: t.TempDir(), startWithin: 5 * time.Minute}
 	r := &RabbitMQ{Daemon: d, distribution: Port(t)}
 	cookie := make([]byte, 16)
 	_, _ = rand.Read(cookie) // never fails
@@ -126,7 +126,7 @@ func (r *RabbitMQ) URL() string { return "amqp://guest:guest@" + r.Addr() + "/" 
 // as much of a processor.
 func (r *RabbitMQ) Eval(expression string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), r.patience)
+	ctx, cancel := context.WithTimeout(context.Background(), r.startWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "erl_call", "-address", net.JoinHostPort(loopback, strconv.Itoa(r.distribution)), "-e")
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = r.dir, r.environment, attributes()

@@ -19,9 +19,9 @@ const (
 	// MasterName is the name that Sentinels know the primary by.
 	MasterName = "main"
 
-	// patience is how long a topology may take until it is whole. It takes a
+	// wholeWithin is how long a topology may take until it is whole. It takes a
 	// second or two; the rest is for a machine that is busy with other tests.
-	patience = 2 * time.Minute
+	wholeWithin = 2 * time.Minute
 
 	// mostPause is the longest pause between two looks at several servers.
 	mostPause = 80 * time.Millisecond
@@ -362,7 +362,7 @@ func HandOver(t testing.TB, done func() bool, s *Server, command ...string) {
 // test with the last one. Each try opens connections, so that they become rarer.
 func await(t testing.TB, what string, try func(ctx context.Context) error) {
 	t.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(wholeWithin)
 	for pause := 2 * pollTime; ; pause = min(2*pause, mostPause) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		err := try(ctx)
@@ -371,7 +371,7 @@ func await(t testing.TB, what string, try func(ctx context.Context) error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("servers: waited %v until %s: %v", patience, what, err)
+			t.Fatalf("servers: waited %v until %s: %v", wholeWithin, what, err)
 		}
 		time.Sleep(pause)
 	}

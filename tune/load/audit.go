@@ -28,8 +28,8 @@ type AuditOptions struct {
 	// Watch is how long the limiter is kept busy with Limit, at least. Zero means until it was seen
 	// to become free several times.
 	Watch time.Duration
-	// Told is called with a text about each step. It may be nil.
-	Told func(string)
+	// Progress is called with a text about each step. It may be nil.
+	Progress func(string)
 }
 
 // Audit compares what a limiter says with what it does. All requests come from one client.
@@ -131,8 +131,8 @@ type probe struct {
 // limiter announces. The error is the context's, or says that the target did not answer.
 func (c *Client) Audit(ctx context.Context, o AuditOptions) (*Audit, error) {
 	o.Rounds, o.Most, o.Patience = cmp.Or(o.Rounds, 3), cmp.Or(o.Most, 10_000), cmp.Or(o.Patience, 2*time.Minute)
-	if o.Told == nil {
-		o.Told = func(string) {}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
 	}
 	o.Cost = cmp.Or(o.Cost, 1)
 	a := &auditor{client: c, o: &o, began: time.Now(), senders: []sender{c.sender()}, spoken: make(map[string]bool)}
@@ -165,7 +165,7 @@ func (a *auditor) audit(ctx context.Context) (*Audit, error) {
 	if a.o.Limit.Count == 0 && a.o.Watch == 0 && !silent {
 		return audit, nil
 	}
-	a.o.Told("keeping the limiter busy, to see when it becomes free")
+	a.o.Progress("keeping the limiter busy, to see when it becomes free")
 	if err := a.watch(ctx); err != nil {
 		return audit, err
 	}
@@ -223,8 +223,8 @@ func (a *auditor) lose(p *probe) {
 
 // dialect notes where an answer says something of the limit.
 func (p *probe) dialect(spoken map[string]bool) {
-	if p.said != nil {
-		if p.said.Wait > 0 || len(p.said.Windows) > 0 {
+	if m := p.inMessage; m != nil {
+		if m.Wait > 0 || len(m.Windows) > 0 {
 			spoken["the message"] = true
 		}
 		return
@@ -264,7 +264,7 @@ func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
 // round sends requests until one is denied, and then waits until the limiter says that there is
 // room.
 func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
-	a.o.Told(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
+	a.o.Progress(fmt.Sprintf("round %d of %d: sending requests until one is denied", i+1, a.o.Rounds))
 	r := &AuditRound{Limit: -1, Remaining: -1, RetryAfterMS: -1}
 	began := time.Now()
 	var seen []probe
@@ -360,7 +360,7 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 	}
 	end := time.Now().Add(wait)
 	if i%2 == 1 {
-		a.o.Told(fmt.Sprintf("round %d of %d: trying before a Retry-After of %v is over", i+1, a.o.Rounds, wait))
+		a.o.Progress(fmt.Sprintf("round %d of %d: trying before a Retry-After of %v is over", i+1, a.o.Rounds, wait))
 		early := wait / 2
 		w, ok := tightest(denial)
 		sooner := ok && w.Reset > 0 && w.Reset < wait-time.Second
@@ -378,7 +378,7 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 			r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
 		}
 	}
-	a.o.Told(fmt.Sprintf("round %d of %d: waiting for the end of a Retry-After of %v", i+1, a.o.Rounds, wait))
+	a.o.Progress(fmt.Sprintf("round %d of %d: waiting for the end of a Retry-After of %v", i+1, a.o.Rounds, wait))
 	if err := rest(ctx, time.Until(end)+slackFor); err != nil {
 		return err
 	}
@@ -415,7 +415,7 @@ func (a *auditor) reset(ctx context.Context, r *AuditRound, denial *probe) error
 	if !ok || w.Reset <= 0 || w.Reset > a.o.Patience || r.reset != nil {
 		return nil
 	}
-	a.o.Told(fmt.Sprintf("waiting for a reset in %v", w.Reset))
+	a.o.Progress(fmt.Sprintf("waiting for a reset in %v", w.Reset))
 	if err := rest(ctx, time.Until(denial.end.Add(w.Reset+slackFor))); err != nil {
 		return err
 	}

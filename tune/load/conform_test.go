@@ -219,7 +219,7 @@ func TestReadRESP(t *testing.T) {
 		"":                                 {},
 	} {
 		got, err := answeredRESP(bufio.NewReader(strings.NewReader(text)), "PING")
-		got.said = nil
+		got.inMessage = nil
 		if (err == nil) != (want.code != "") || err == nil && !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}

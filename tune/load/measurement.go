@@ -213,8 +213,8 @@ const (
 	points = 60
 	// maxTargets is how many targets are measured separately.
 	maxTargets = 20
-	// maxTold is how many limits that answers tell of are kept.
-	maxTold = 16
+	// maxLimits is how many limits that answers tell of are kept.
+	maxLimits = 16
 	// Of the answers that are no refusals, one in hintEvery is searched for limits.
 	hintEvery = 64
 )
@@ -399,7 +399,7 @@ func (t *tally) lost() bool {
 
 // hints reads what an answer says of limits.
 func (t *tally) hints(o *one) {
-	if o.header == nil && o.said == nil {
+	if o.header == nil && o.inMessage == nil {
 		return
 	}
 	if o.kind == served {
@@ -422,7 +422,7 @@ func (t *tally) hints(o *one) {
 		key := toldKey{w.Limit, w.Period}
 		if lowest, ok := t.limits[key]; ok {
 			t.limits[key] = min(lowest, w.Remaining)
-		} else if len(t.limits) < maxTold {
+		} else if len(t.limits) < maxLimits {
 			t.limits[key] = w.Remaining
 		}
 	}

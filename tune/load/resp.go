@@ -55,9 +55,9 @@ func answeredRESP(in *bufio.Reader, command string) (answer, error) {
 // decided is the result for an answer that says in its message what was decided.
 func decided(h Hint, admits, denies string) answer {
 	if h.Limited {
-		return answer{kind: limited, code: denies, class: "limited", status: http.StatusTooManyRequests, said: &h}
+		return answer{kind: limited, code: denies, class: "limited", status: http.StatusTooManyRequests, inMessage: &h}
 	}
-	return answer{kind: served, code: admits, class: "ok", said: &h}
+	return answer{kind: served, code: admits, class: "ok", inMessage: &h}
 }
 
 // commandHint returns what the answer to a command says of the limit: five integers, which

@@ -24,8 +24,8 @@ type Search struct {
 	// Expect is what must hold. In addition, the median latency must not rise so fast that it would
 	// exceed the bound on the latency within a minute.
 	Expect []Expectation
-	// Told is called after each step. It may be nil.
-	Told func(*Measurement, []string)
+	// Progress is called after each step. It may be nil.
+	Progress func(*Measurement, []string)
 }
 
 // Found is the result of a search.
@@ -172,8 +172,8 @@ func (f *Found) step(ctx context.Context, s *Search, rate float64, try func(cont
 			return nil, false, err
 		}
 		why = s.broken(m)
-		if s.Told != nil {
-			s.Told(m, why)
+		if s.Progress != nil {
+			s.Progress(m, why)
 		}
 		// A late sender makes latencies longer, never shorter, so a success counts.
 		if m.Valid || why == nil {

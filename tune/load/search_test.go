@@ -148,8 +148,8 @@ func TestSlowSender(t *testing.T) {
 	}
 }
 
-// TestSlowSenderIsTold: the error is that of a slow sender, and what was found is there.
-func TestSlowSenderIsTold(t *testing.T) {
+// TestSlowSenderIsReported: the error is that of a slow sender, and what was found is there.
+func TestSlowSenderIsReported(t *testing.T) {
 	bubble(t, workers(1, 10*time.Millisecond), Options{nap: func(d time.Duration) { time.Sleep(d + 50*time.Millisecond) }}, func(t *testing.T, c *Client) {
 		f, err := c.Search(t.Context(), Search{From: 10, To: 200, Step: 5 * time.Second, Precision: 0.1, Expect: expectations(t, "p95<80ms")})
 		if !errors.Is(err, ErrSender) || f.Sustainable <= 0 || f.Late <= f.Sustainable || f.Refused != 0 {

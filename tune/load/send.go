@@ -327,14 +327,14 @@ type answer struct {
 	code, class string
 	status      int // of HTTP
 	header      http.Header
-	// said is what the message says of the limit; nil if only the header may say something.
-	said *Hint
+	// inMessage is what the message says of the limit; nil if only the header may say something.
+	inMessage *Hint
 }
 
 // hint is what the answer says of the limit.
 func (a *answer) hint() Hint {
-	if a.said != nil {
-		return *a.said
+	if a.inMessage != nil {
+		return *a.inMessage
 	}
 	return outbound.ReadHint(a.status, a.header, time.Now())
 }

@@ -200,10 +200,10 @@ func Run(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
 	}
-	return told(&p, rows, gaps, grown, spent), nil
+	return written(&p, rows, gaps, grown, spent), nil
 }
 
-func told(p *plan, rows measure.Rows, gaps map[string][]float64, grown map[string]float64, spent map[string]overspent) *report.Text {
+func written(p *plan, rows measure.Rows, gaps map[string][]float64, grown map[string]float64, spent map[string]overspent) *report.Text {
 	t := new(report.Text)
 	t.Say("Streamed calls, %d words each, one every %d ms, from a provider in the benchmark's process; median of %d rounds of %v. Times to the first byte count from when a call was due.\n\n", words, pace, p.Rounds, p.Slice)
 	table := &report.Table{Columns: []string{

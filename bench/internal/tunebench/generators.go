@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// told is what a generator says it has measured.
-type told struct {
+// reported is what a generator says it has measured.
+type reported struct {
 	sent int64
 	p99  time.Duration
 	lag  time.Duration // of the sender, p99; -1 if it does not say
@@ -25,7 +25,7 @@ type generator struct {
 	note string
 	// args are the arguments for a rate, which a generator without one is not given.
 	args func(rate, connections int, d time.Duration, url string) []string
-	read func(out []byte) (told, error)
+	read func(out []byte) (reported, error)
 	// closed says that it cannot be given a rate.
 	closed bool
 }
@@ -61,26 +61,26 @@ func generators() []generator {
 	}
 }
 
-func readHeadgate(out []byte) (t told, err error) {
+func readHeadgate(out []byte) (t reported, err error) {
 	var m struct {
 		Sent    int64
 		Latency struct{ P99 float64 } `json:"latency_ms"`
 		Lag     struct{ P99 float64 } `json:"lag_ms"`
 	}
 	err = json.Unmarshal(out, &m)
-	return told{m.Sent, millis(m.Latency.P99), millis(m.Lag.P99)}, err
+	return reported{m.Sent, millis(m.Latency.P99), millis(m.Lag.P99)}, err
 }
 
-func readOha(out []byte) (t told, err error) {
+func readOha(out []byte) (t reported, err error) {
 	var m struct {
 		Percentiles struct{ P99 float64 } `json:"latencyPercentiles"`
 		Codes       map[string]int64      `json:"statusCodeDistribution"`
 	}
 	err = json.Unmarshal(out, &m)
-	return told{m.Codes["200"], millis(1000 * m.Percentiles.P99), -1}, err
+	return reported{m.Codes["200"], millis(1000 * m.Percentiles.P99), -1}, err
 }
 
-func readFortio(out []byte) (t told, err error) {
+func readFortio(out []byte) (t reported, err error) {
 	var m struct {
 		Histogram struct {
 			Count       int64
@@ -93,14 +93,14 @@ func readFortio(out []byte) (t told, err error) {
 	if len(m.Histogram.Percentiles) == 0 {
 		return t, errors.New("fortio tells no percentile")
 	}
-	return told{m.Histogram.Count, millis(1000 * m.Histogram.Percentiles[0].Value), -1}, nil
+	return reported{m.Histogram.Count, millis(1000 * m.Histogram.Percentiles[0].Value), -1}, nil
 }
 
 // readHey reads a line for each request, which begins with the time that it took.
-func readHey(out []byte) (t told, err error) {
+func readHey(out []byte) (t reported, err error) {
 	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
 	if err != nil || len(rows) < 2 {
-		return t, fmt.Errorf("hey has told nothing: %w", err)
+		return t, fmt.Errorf("hey has reported nothing: %w", err)
 	}
 	var all []float64
 	for _, row := range rows[1:] {
@@ -111,7 +111,7 @@ func readHey(out []byte) (t told, err error) {
 		all = append(all, s)
 	}
 	slices.Sort(all)
-	return told{int64(len(all)), millis(1000 * all[len(all)*99/100]), -1}, nil
+	return reported{int64(len(all)), millis(1000 * all[len(all)*99/100]), -1}, nil
 }
 
 var (
@@ -119,7 +119,7 @@ var (
 	wrkSent = regexp.MustCompile(`(?m)^\s+([0-9]+) requests in `)
 )
 
-func readWrk(out []byte) (t told, err error) {
+func readWrk(out []byte) (t reported, err error) {
 	tail, sent := wrkTail.FindSubmatch(out), wrkSent.FindSubmatch(out)
 	if tail == nil || sent == nil {
 		return t, fmt.Errorf("wrk says %q", out)

@@ -122,10 +122,10 @@ func (g *Generated) measure(ctx context.Context, plan *LoadPlan, s *server, prog
 	return err
 }
 
-func (g *generator) run(ctx context.Context, program string, rate, n int, d time.Duration, url string) (used, told, error) {
+func (g *generator) run(ctx context.Context, program string, rate, n int, d time.Duration, url string) (used, reported, error) {
 	u, err := timed(ctx, nil, 1, program, g.args(rate, n, d, url)...)
 	if err != nil {
-		return u, told{}, err
+		return u, reported{}, err
 	}
 	t, err := g.read(u.out)
 	if err != nil {

@@ -195,9 +195,9 @@ func (s *shard) beat(ctx context.Context) error {
 		return errNothing
 	}
 	// A region that wants nothing still comes to the home, which lends nothing before all have come.
-	patience := 4 * l.options.Lease / beats
+	silence := 4 * l.options.Lease / beats
 	if idle {
-		patience = 3 * l.options.Lease
+		silence = 3 * l.options.Lease
 	}
 	for try := range tries {
 		began := l.now()
@@ -230,7 +230,7 @@ func (s *shard) beat(ctx context.Context) error {
 			}
 			return errNothing
 		}
-		leads := b.Leader == l.self || b.Leader == "" || began-s.turned > patience
+		leads := b.Leader == l.self || b.Leader == "" || began-s.turned > silence
 		if !leads {
 			if len(asked) == 0 {
 				return errNothing
