@@ -54,15 +54,17 @@ type loadRequest struct {
 	Insecure    bool          `help:"Do not verify the target's TLS certificate."`
 	PID         int64         `help:"Process id of the service on this machine, for --expect 'cpu<1.5'." name:"pid" placeholder:"PID" default:"0"`
 
-	Expect []string      `help:"Exit with 1 unless this holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
-	Audit  bool          `help:"Check that the limiter tells the truth in Retry-After, remaining and reset. Takes as long as the limiter says to wait."`
-	Limit  string        `help:"With --audit: what the limiter should hold, such as 10/1s, or 10/1s/20 for a burst of 20. Then it is kept busy, and each decision is compared with the algorithms." placeholder:"COUNT/PERIOD[/BURST]"`
-	Cost   int64         `help:"With --audit --limit: how many units a request takes." default:"1" placeholder:"N"`
-	Watch  time.Duration `help:"With --audit: how long the limiter is kept busy at least, for instance while the store under it is restarted. Default: until it was seen to become free several times" placeholder:"DURATION"`
-	Fresh  bool          `help:"Open a new connection for each request, so that all processes behind one address are reached."`
-	HTML   string        `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
-	JSON   bool          `help:"Print the result as JSON." name:"json"`
-	Quiet  bool          `help:"Print no progress."`
+	Expect    []string      `help:"Exit with 1 unless this holds: p95<200ms, max<1s, errors<1%, limited<5%, cpu<1.5. May be repeated; all must hold." placeholder:"WHAT" sep:"none"`
+	Audit     bool          `help:"Check that the limiter tells the truth in Retry-After, remaining and reset. Takes as long as the limiter says to wait."`
+	Limit     string        `help:"With --audit: what the limiter should hold, such as 10/1s, or 10/1s/20 for a burst of 20. Then it is kept busy, and each decision is compared with the algorithms." placeholder:"COUNT/PERIOD[/BURST]"`
+	Cost      int64         `help:"With --audit --limit: how many units a request takes." default:"1" placeholder:"N"`
+	Watch     time.Duration `help:"With --audit: how long the limiter is kept busy at least, for instance while the store under it is restarted. Default: until it was seen to become free several times" placeholder:"DURATION"`
+	Denied    []string      `help:"With --audit: an answer that is a denial, besides 429 and 503, such as 403, or PERMISSION_DENIED of gRPC. May be repeated." placeholder:"STATUS"`
+	Undecided []string      `help:"With --audit: an answer that says nothing of the limiter, such as 401 if what checks it stands in front. Without it, the limiter has admitted what gets any other 4xx. May be repeated." placeholder:"STATUS"`
+	Fresh     bool          `help:"Open a new connection for each request, so that all processes behind one address are reached."`
+	HTML      string        `help:"Write a self-contained HTML report to this file." name:"html" placeholder:"FILE"`
+	JSON      bool          `help:"Print the result as JSON." name:"json"`
+	Quiet     bool          `help:"Print no progress."`
 }
 
 // Help is the detailed help.
@@ -128,7 +130,7 @@ func (k *loadRequest) measure(ctx context.Context, client *load.Client, view *lo
 	switch {
 	case k.Audit:
 		promise, _ := load.ParsePromise(k.Limit) // It was checked.
-		r.Audit, err = client.Audit(ctx, load.AuditOptions{Limit: promise, Cost: k.Cost, Watch: k.Watch, Progress: view.say})
+		r.Audit, err = client.Audit(ctx, load.AuditOptions{Limit: promise, Cost: k.Cost, Watch: k.Watch, Denied: k.Denied, Undecided: k.Undecided, Progress: view.say})
 		return err
 	case k.Search:
 		r.Found, err = client.Search(ctx, load.Search{
@@ -297,8 +299,13 @@ func (k *loadRequest) check(c *call) {
 	if k.Forward != "" && len(k.Mix)+len(k.Arrivals) == 0 {
 		c.mistakes = append(c.mistakes, "--forward goes with --mix and --arrivals, whose logs have the addresses")
 	}
-	if !k.Audit && (k.Limit != "" || k.Cost != 1 || k.Watch != 0) {
-		c.mistakes = append(c.mistakes, "--limit, --cost and --watch go with --audit only")
+	if !k.Audit && (k.Limit != "" || k.Cost != 1 || k.Watch != 0 || len(k.Denied)+len(k.Undecided) > 0) {
+		c.mistakes = append(c.mistakes, "--limit, --cost, --watch, --denied and --undecided go with --audit only")
+	}
+	for _, status := range k.Denied {
+		if slices.Contains(k.Undecided, status) {
+			c.mistakes = append(c.mistakes, fmt.Sprintf("--denied and --undecided are both %s, must be one of them", status))
+		}
 	}
 	if _, err := load.ParsePromise(k.Limit); err != nil {
 		c.mistake(err)

@@ -28,6 +28,13 @@ type AuditOptions struct {
 	// Watch is how long the limiter is kept busy with Limit, at least. Zero means until it was seen
 	// to become free several times.
 	Watch time.Duration
+	// Denied are further answers that are denials, by the code under which a [Measurement] counts them,
+	// such as 403 or PERMISSION_DENIED. 429 and RESOURCE_EXHAUSTED always are.
+	Denied []string
+	// Undecided are answers that say nothing of the limiter, such as 401 of what stands in front of it:
+	// it may have charged the request or not have seen it. Without them, it has admitted what was
+	// answered with any other status from 400 to 499, because what is behind it has refused it.
+	Undecided []string
 	// Progress is called with a text about each step. It may be nil.
 	Progress func(string)
 }
@@ -121,9 +128,12 @@ type resetTried struct {
 // probe is an answer and what it said.
 type probe struct {
 	answer
-	hint Hint
-	at   time.Time // when it was sent
-	end  time.Time // when it was answered
+	hint      Hint
+	at        time.Time // when it was sent
+	end       time.Time // when it was answered
+	denied    bool      // by the limiter
+	undecided bool      // it says nothing of the limiter
+	unsure    bool      // such answers came before it, so that more may have been charged
 }
 
 // Audit brings the limiter of the first target to a denial several times, one request after the
@@ -187,25 +197,36 @@ type auditor struct {
 	senders []sender // as many as were needed at once
 }
 
-// ask sends one request, and notes what was decided.
+// mostUndecided is how many answers in a row may say nothing of the limiter.
+const mostUndecided = 100
+
+// ask sends one request, and notes what was decided. If the answer does not say that, it asks again.
 func (a *auditor) ask(ctx context.Context) (probe, error) {
-	p, err := a.send(ctx, a.senders[0])
-	if err == nil {
+	for n := 0; ; n++ {
+		p, err := a.send(ctx, a.senders[0])
+		if err != nil {
+			return p, err
+		}
 		a.note(&p)
+		if p.unsure = n > 0; !p.undecided {
+			return p, nil
+		}
+		if n == mostUndecided {
+			return p, fmt.Errorf("%w: the last %d answers were %s and the like, which say nothing of the limiter", ErrUnreachable, n, p.code)
+		}
 	}
-	return p, err
 }
 
 // passed reports whether the limiter has let a request through. What is behind it may refuse it, but
 // a server that fails may not have got that far.
 func (p *probe) passed() bool {
-	return p.kind == served || p.kind == failed && p.class == "4xx"
+	return !p.undecided && (p.kind == served || p.kind == failed && p.class == "4xx")
 }
 
 // note notes what was decided.
 func (a *auditor) note(p *probe) {
 	p.dialect(a.spoken)
-	if denied := p.denied() || p.code == a.refuse; denied || p.passed() {
+	if denied := p.denied || p.code == a.refuse; denied || p.passed() {
 		d := decision{p.at.Sub(a.began), p.end.Sub(a.began), !denied, p.hint.Wait}
 		if d.wait > a.o.Patience {
 			d.wait = 0 // The audit does not see its end.
@@ -255,11 +276,10 @@ func (a *auditor) send(ctx context.Context, s sender) (p probe, err error) {
 		return p, fmt.Errorf("%w: there was no answer: %s", ErrUnreachable, p.code)
 	}
 	p.hint = p.answer.hint()
+	p.undecided = slices.Contains(a.o.Undecided, p.code)
+	p.denied = !p.undecided && (p.kind == limited || p.hint.Limited || slices.Contains(a.o.Denied, p.code))
 	return p, nil
 }
-
-// denied reports whether a limiter has refused.
-func (p *probe) denied() bool { return p.kind == limited || p.hint.Limited }
 
 // round sends requests until one is denied, and then waits until the limiter says that there is
 // room.
@@ -269,6 +289,7 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	began := time.Now()
 	var seen []probe
 	var last probe
+	unsure := false
 	for range a.o.Most {
 		p, err := a.ask(ctx)
 		if err != nil {
@@ -276,8 +297,9 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 		}
 		last = p
 		// Some limiters refuse like a server that is overloaded; nginx does unless it is told otherwise.
-		if p.denied() || p.status == http.StatusServiceUnavailable && (len(seen) > 0 || p.code == a.refuse) {
-			if a.refuse = p.code; !p.denied() && i == 0 {
+		unsure = unsure || p.unsure
+		if p.denied || p.status == http.StatusServiceUnavailable && (len(seen) > 0 || p.code == a.refuse) {
+			if a.refuse = p.code; !p.denied && i == 0 {
 				a.note(&p) // It was not known yet that this is a denial.
 			}
 			r.Denied = p.code
@@ -298,7 +320,9 @@ func (a *auditor) round(ctx context.Context, i int) (*AuditRound, error) {
 	if r.Denied == "" {
 		return r, nil
 	}
-	r.compare(seen, last.at, a.o.Cost)
+	if !unsure {
+		r.compare(seen, last.at, a.o.Cost)
+	}
 	if err := a.retry(ctx, r, &last, i); err != nil {
 		return r, err
 	}
@@ -374,7 +398,10 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 		if err != nil {
 			return err
 		}
-		if r.Earlier, r.EarlierAdmitted = true, !p.denied(); sooner && p.denied() {
+		if p.unsure {
+			return nil // What is found after it may be for units that only those requests have taken.
+		}
+		if r.Earlier, r.EarlierAdmitted = true, !p.denied; sooner && p.denied {
 			r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
 		}
 	}
@@ -386,7 +413,10 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 	if err != nil {
 		return err
 	}
-	r.InTime, r.InTimeAdmitted = true, !p.denied()
+	if p.unsure {
+		return nil
+	}
+	r.InTime, r.InTimeAdmitted = true, !p.denied
 	// A reset at the same time was tested by that request.
 	if w, ok := tightest(denial); ok && w.Reset > 0 && w.Reset <= wait && r.reset == nil {
 		r.resets(w, &p)
@@ -396,7 +426,7 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 
 // resets notes what a request found when a limit was to be free again.
 func (r *AuditRound) resets(w Window, p *probe) {
-	if p.denied() {
+	if p.denied {
 		r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
 		return
 	}
@@ -423,7 +453,9 @@ func (a *auditor) reset(ctx context.Context, r *AuditRound, denial *probe) error
 	if err != nil {
 		return err
 	}
-	r.resets(w, &after)
+	if !after.unsure {
+		r.resets(w, &after)
+	}
 	return nil
 }
 

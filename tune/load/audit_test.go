@@ -2,10 +2,12 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +123,63 @@ func TestAuditOfLiars(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAuditOfStatuses: what is a denial, and what says nothing, is as the caller says.
+func TestAuditOfStatuses(t *testing.T) {
+	honest := func() http.Handler {
+		return &window20{tell: func(h http.Header, left int, reset time.Duration) {
+			h.Set("X-RateLimit-Limit", "10")
+			h.Set("X-RateLimit-Remaining", fmt.Sprint(left))
+			h.Set("X-RateLimit-Reset", fmt.Sprint(int((reset+time.Second-1)/time.Second)))
+		}}
+	}
+	// A denial with headers that say so would be known without being told.
+	of := &window20{tell: func(http.Header, int, time.Duration) {}}
+	forbids := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { of.ServeHTTP(&instead{w, 429, 403}, r) })
+	// Every third request does not get to the limiter.
+	guarded := func() http.Handler {
+		h, n := honest(), new(atomic.Int64)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1)%3 == 0 {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	}
+	ten := Promise{Count: 10, Period: 20 * time.Second}
+	if out, a := audited(t, forbids, AuditOptions{Most: 100}); !strings.HasPrefix(a.Findings[0].Text, "no request was denied, of 100; the last was answered with 403") {
+		t.Errorf("403 is no denial: %s, %+v", out, a)
+	}
+	out, a := audited(t, forbids, AuditOptions{Limit: ten, Denied: []string{"403"}})
+	if out[0] != True || !a.Honest || a.Rounds[1].Denied != "403" || a.Held.Over+a.Held.Early > 0 {
+		t.Errorf("403 is a denial: %s, %+v", out, a)
+	}
+	if out, a := audited(t, guarded(), AuditOptions{Limit: ten}); a.Honest || a.Held.Over == 0 {
+		t.Errorf("401 was admitted: %s, %+v", out, a.Held)
+	}
+	if out, a := audited(t, guarded(), AuditOptions{Limit: ten, Undecided: []string{"401"}}); !a.Honest || a.Held.Over > 0 || a.Rounds[0].Admitted != 10 {
+		t.Errorf("401 says nothing: %s, %+v", out, a)
+	}
+	bubble(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), Options{}, func(t *testing.T, c *Client) {
+		if _, err := c.Audit(t.Context(), AuditOptions{Undecided: []string{"401"}}); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("nothing but 401: %v", err)
+		}
+	})
+}
+
+// instead answers with one status in place of another one.
+type instead struct {
+	http.ResponseWriter
+	of, to int
+}
+
+func (i *instead) WriteHeader(status int) {
+	if status == i.of {
+		status = i.to
+	}
+	i.ResponseWriter.WriteHeader(status)
 }
 
 // TestAuditEnds: without a limit, with a broken service, and when it is interrupted.
