@@ -144,7 +144,7 @@ func (s *stream) sample(ctx context.Context, after string) (sample, string) {
 	ctx, cancel := context.WithTimeout(ctx, viewerTimeout)
 	defer cancel()
 	var out sample
-	now := s.api.Now(ctx, 10*time.Minute, 1)
+	now := s.api.Now(ctx, 2*time.Minute, 1)
 	t := Tick{Now: now.Now, Instances: now.Instances, Left: now.Left, Slow: s.api.Slow(), Reload: s.api.ReloadFailed()}
 	t.Minutes = now.Minutes[max(len(now.Minutes)-2, 0):]
 	if len(now.Instances) > 0 {

@@ -26,7 +26,7 @@ const (
 	maxAnswer = 16 << 20
 	// maxQueries is how many queries run at a time. Others wait.
 	maxQueries = 4
-	// window is the shortest time over which counters are compared: two scrapes must be in it.
+	// window is the longest time between three scrapes.
 	window = 5 * time.Minute
 )
 
@@ -82,13 +82,22 @@ func (p *Prometheus) Source() string { return "Prometheus at " + p.base.Host }
 // Whole implements [Reader].
 func (p *Prometheus) Whole() bool { return true }
 
-// increase is by how much a counter grew in the time before each instant, by labels.
+// increase is by how much a counter grew in the time before each instant, by labels. A series is
+// compared over a longer time only where the time has no two scrapes, because that spreads what was
+// short, such as an outage, over all of it.
 func (p *Prometheus) increase(metric, matcher, by string, of time.Duration) string {
-	over, matchers := max(of, window), p.labels
+	matchers := p.labels
 	if matcher != "" {
 		matchers = append([]string{matcher}, matchers...)
 	}
-	return fmt.Sprintf("%g * sum by (%s) (increase(%s{%s}[%ds]))", of.Seconds()/over.Seconds(), by, metric, strings.Join(matchers, ","), int(over.Seconds()))
+	over, all := []time.Duration{of}, []string(nil)
+	if of < window {
+		over = []time.Duration{of, 2 * of, window}
+	}
+	for _, over := range over {
+		all = append(all, fmt.Sprintf("increase(%s{%s}[%ds]) * %g", metric, strings.Join(matchers, ","), int(over.Seconds()), of.Seconds()/over.Seconds()))
+	}
+	return fmt.Sprintf("sum by (%s) (%s)", by, strings.Join(all, " or "))
 }
 
 // Read implements [Reader]. Counts are what Prometheus estimates with increase().

@@ -128,6 +128,7 @@ type query struct {
 	values url.Values
 	path   string
 	local  bool // Do not ask other instances.
+	live   bool // Do not ask the history.
 	of     insight.Range
 	limit  int
 	body   []byte // of a POST, for other instances
@@ -387,9 +388,10 @@ func (h *Handler) audit(q *query) (any, *failure) {
 	return h.whole(q, own, func() any { return AuditReport{all, instances} })
 }
 
-// Now returns the answer to GET now, for use within the program.
+// Now returns the answer to GET now, without anything of the history: what the instances remember of the
+// last minutes.
 func (h *Handler) Now(ctx context.Context, of time.Duration, limit int) Now {
-	answer, _ := h.now(&query{ctx: ctx, path: "now", of: insight.Last(of), limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
+	answer, _ := h.now(&query{ctx: ctx, path: "now", live: true, of: insight.Last(of), limit: limit, values: url.Values{"range": {of.String()}, "limit": {strconv.Itoa(limit)}}})
 	now, _ := answer.(Now)
 	return now
 }

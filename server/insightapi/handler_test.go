@@ -26,6 +26,7 @@ import (
 // node is an instance with a store of its own.
 type node struct {
 	*httptest.Server
+	handler  *insightapi.Handler
 	store    headgate.Store
 	recorder *insight.Recorder
 	audit    *insightapi.Audit
@@ -63,6 +64,7 @@ func nodeWith(t *testing.T, o insightapi.Options, peers ...string) *node {
 	}
 	o.Peers = &insightapi.Peers{URLs: peers, Token: token}
 	h := insightapi.New(o)
+	n.handler = h
 	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token {
 			http.Error(w, "no", http.StatusUnauthorized)

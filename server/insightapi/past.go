@@ -43,8 +43,11 @@ func (h *Handler) begin(q *query) time.Time {
 	return q.of.Until.Add(-q.of.Of)
 }
 
-// beyond reports whether the range begins before what the recorder knows, and there is a history.
-func (h *Handler) beyond(q *query) bool { return h.o.History != nil && h.begin(q).Before(h.kept()) }
+// beyond reports whether the range begins before what the recorder knows, and there is a history that
+// may be asked.
+func (h *Handler) beyond(q *query) bool {
+	return h.o.History != nil && !q.live && h.begin(q).Before(h.kept())
+}
 
 // pin sets the end of a range that the history is asked about, a whole minute, so that all instances,
 // whose clocks differ, have the same steps.

@@ -107,6 +107,25 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// TestNowIsLive: what the program itself asks for is what instances remember, also just after the start.
+func TestNowIsLive(t *testing.T) {
+	t.Parallel()
+	options := insightapi.Options{Name: "second", History: remembered{whole: true}}
+	second := nodeWith(t, options)
+	options.Name = "first"
+	first := nodeWith(t, options, second.URL)
+	first.take(t, "login", "alice", 2)
+	second.take(t, "login", "bob", 1)
+	now := first.handler.Now(t.Context(), 2*time.Minute, 1)
+	last := now.Minutes[max(0, len(now.Minutes)-2):]
+	if len(last) != 2 || last[0].Allowed+last[1].Allowed != 3 || now.Past != nil {
+		t.Fatalf("the last minutes are %+v, the past is %+v", last, now.Past)
+	}
+	if at := time.Unix(last[1].At, 0); time.Since(at) > 3*time.Minute {
+		t.Errorf("the last minute begins at %v", at)
+	}
+}
+
 // TestKeysHaveNoPast: of a time that nobody remembers, no keys are shown instead of other ones.
 func TestKeysHaveNoPast(t *testing.T) {
 	t.Parallel()

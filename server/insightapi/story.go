@@ -170,7 +170,7 @@ func (h *Handler) Slow() string {
 	}
 	s := h.o.Store(insight.Last(2 * time.Minute))
 	if p99 := time.Duration(s.Range.P99) * time.Microsecond; p99 >= slowFrom && s.Range.Calls >= slowCalls {
-		return p99.Round(time.Millisecond).String()
+		return span(p99)
 	}
 	return ""
 }
@@ -261,7 +261,7 @@ func (s *story) why() string {
 		return s.full.Limit + " is used up. One more unit fits in " + after(s.full.RetryAfterMS) + "."
 	case s.counts.Denied != nil && s.counts.Denied.Last > s.now-lately && len(s.Denials) > 0:
 		d := &s.Denials[0]
-		return fmt.Sprintf("There is room now. When it was denied last, it asked for %d and %d of %d were left.", d.Cost, d.Remaining, d.Capacity)
+		return fmt.Sprintf("There is room now. When it was denied last, it asked for %s and %s of %s were left.", num(d.Cost), num(d.Remaining), num(d.Capacity))
 	case len(s.States) == 0:
 		return "The rule has no limits for this key, or not without a tier."
 	}
@@ -283,11 +283,36 @@ func after(ms int64) string {
 	if ms < 0 {
 		return "no time: it asks for more than the limit can hold"
 	}
-	d := time.Duration(ms) * time.Millisecond
-	if d > 10*time.Second {
-		return d.Round(time.Second).String()
+	return span(time.Duration(ms) * time.Millisecond)
+}
+
+// span spells a duration as the pages do: rounded up as a whole, so that nothing is 59 min 60 s.
+func span(d time.Duration) string {
+	ceil := func(unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+	s, m := ceil(time.Second), ceil(time.Minute)
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", ceil(time.Millisecond))
+	case d < 10*time.Second:
+		tenths := ceil(time.Second / 10)
+		return fmt.Sprintf("%d.%d s", tenths/10, tenths%10)
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d min %d s", s/60, s%60)
+	case m < 24*60:
+		return fmt.Sprintf("%d h %d min", m/60, m%60)
 	}
-	return (d + 99*time.Millisecond).Truncate(100 * time.Millisecond).String()
+	return fmt.Sprintf("%.1f days", float64(s)/86400)
+}
+
+// num spells a number as the pages do.
+func num(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
 }
 
 func (s *story) since() string {
@@ -336,9 +361,9 @@ func (s *story) us() string {
 		}
 	}
 	if minutes >= 20 && recent*minutes >= 2*before*10 && before > 0 {
-		return fmt.Sprintf("It is the client: it asked for %d units in the last ten minutes, %.1f times as many as before.", recent, float64(recent*minutes)/float64(10*before))
+		return fmt.Sprintf("It is the client: it asked for %s units in the last ten minutes, %.1f times as many as before.", num(recent), float64(recent*minutes)/float64(10*before))
 	}
-	return fmt.Sprintf("It is the client: it asks for more than its limit, %d units in the last ten minutes. Neither the rule nor the store has changed.", recent)
+	return fmt.Sprintf("It is the client: it asks for more than its limit, %s units in the last ten minutes. Neither the rule nor the store has changed.", num(recent))
 }
 
 func (s *story) needs() string {
@@ -408,5 +433,5 @@ func needed(l *headgate.Limit, minutes []int64) (limit, asked string) {
 	if most == 0 || other.Count <= l.Count {
 		return "", ""
 	}
-	return other.String(), fmt.Sprintf("%d units in %s", most, within)
+	return other.String(), num(most) + " units in " + within
 }

@@ -119,3 +119,17 @@ func TestMark(t *testing.T) {
 		}
 	}
 }
+
+// TestSpellings: durations and numbers are spelled as the pages spell them; lib.js has the same cases.
+func TestSpellings(t *testing.T) {
+	for ms, want := range map[int64]string{0: "0 ms", 999: "999 ms", 1001: "1.1 s", 9950: "10.0 s", 12_000: "12 s", 59_001: "1 min 0 s", 2_558_400: "42 min 39 s", 3_599_001: "1 h 0 min", 3_540_000: "59 min 0 s", 86_399_000: "1.0 days"} {
+		if got := after(ms); got != want {
+			t.Errorf("%d ms are %q, want %q", ms, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 10129: "10,129", 1234567: "1,234,567"} {
+		if got := num(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}
