@@ -154,6 +154,9 @@ func appendKey(b []byte, prefix string, c *headgate.Check) []byte {
 // appendEscaped writes a key with {, } and % escaped. On a cluster, braces would choose the key's
 // hash slot.
 func appendEscaped(b []byte, key string) []byte {
+	if strings.IndexByte(key, '{') < 0 && strings.IndexByte(key, '}') < 0 && strings.IndexByte(key, '%') < 0 {
+		return append(b, key...)
+	}
 	plain := 0 // the offset from which the key is not written yet
 	for i := range len(key) {
 		var written string
@@ -187,7 +190,7 @@ type request struct {
 	names []byte // the names of the counters, one after the other
 	ends  []int  // where each of them ends
 	text  []byte // what take.lua reads about the request
-	work  int    // the server's work for it; the unit is the work for a single bucket
+	work  int    // the server's work for it, if it may share a call; the unit is the work for a single bucket
 
 	until time.Time // the caller's deadline; zero if there is none
 	reply reply
@@ -206,7 +209,7 @@ const (
 // set makes the request one about the checks. It copies all that the call needs, because the caller
 // may have given up before the call is made.
 func (q *request) set(prefix string, mode byte, checks []headgate.Check, near headgate.Instant) {
-	q.names, q.ends, q.work = q.names[:0], q.ends[:0], workOf(mode, checks)
+	q.names, q.ends = q.names[:0], q.ends[:0]
 	b := append(q.text[:0], byte(len(checks)), mode, 0, 0, 0)
 	for i := range checks {
 		c := &checks[i]
@@ -290,7 +293,7 @@ const (
 	statusDenied   = 0
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
-	statusStored   = 3 // more by this: the counter's state is as it is stored, behind storedHead bytes
+	statusStored   = 3 // more by this: the counter is as it is stored, with the names of its states
 	statusConflict = 5 // the id is another request's, or the reservation was settled at other units
 	statusDenies   = 6 // a denied request is repeated, and its limits have changed
 	statusAdmits   = 7 // an admitted request is repeated, and its limits have changed
@@ -342,15 +345,13 @@ func (a *answers) next() (reply, error) {
 		return reply{status: statusRefused, now: a.now}, nil
 	}
 	r := reply{status: int(a.text[0]), now: a.now, text: a.text[1:size]}
-	if stored := r.status - statusStored; (stored == statusDenied || stored == statusAdmitted) && len(r.text) >= storedHead {
-		r.status, r.text = stored, r.text[storedHead:]
+	if stored := r.status - statusStored; (stored == statusDenied || stored == statusAdmitted) && len(r.text) > 0 {
+		// Before the states are their number and their names.
+		r.status, r.text = stored, r.text[min(1+8*int(r.text[0]), len(r.text)):]
 	}
 	a.text = a.text[size:]
 	return r, nil
 }
-
-// storedHead is the length of what is before the state of a counter that has one.
-const storedHead = 1 + 8
 
 // tooShort returns the error for an answer that is too short.
 func tooShort(has, least int) error {

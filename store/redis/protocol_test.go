@@ -116,8 +116,11 @@ func TestRequestKeepsNothing(t *testing.T) {
 		var q request
 		q.set("hg:", modeTake, checks, 1)
 		text, names := string(q.text), string(q.names)
-		if want := "hg:" + rule.Name() + " k%7B1%7Dhg:" + rule.Name() + " l"; names != want || q.ends[1] != len(want) || q.work < 2 || q.work > batchWork {
-			t.Errorf("the counters are %q, the work %d; want %q", names, q.work, want)
+		if want := "hg:" + rule.Name() + " k%7B1%7Dhg:" + rule.Name() + " l"; names != want || q.ends[1] != len(want) {
+			t.Errorf("the counters are %q, want %q", names, want)
+		}
+		if work := workOf(modeTake, checks); work < 2 || work > batchWork {
+			t.Errorf("%s: the work is %d", rule, work)
 		}
 		checks[0].Key, checks[0].Cost = "other", 7
 		if string(q.text) != text || string(q.names) != names {

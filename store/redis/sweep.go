@@ -82,7 +82,7 @@ func (s *Store) promise(ctx context.Context, id string, term time.Duration) erro
 	if s.clock == nil {
 		s.sweeping.start(s.Sweep)
 	}
-	due := float64(int64(s.likely()) + term.Microseconds())
+	due := float64(int64(s.likely(time.Now())) + term.Microseconds())
 	return s.do(ctx, "reserve", s.client.B().Zadd().Key(s.dueKey()).Nx().ScoreMember().ScoreMember(due, id).Build())
 }
 
@@ -114,7 +114,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 func (s *Store) due(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(sweepWithin, s.deadlines.Timeout))
 	defer cancel()
-	now := strconv.FormatInt(int64(s.likely()), 10)
+	now := strconv.FormatInt(int64(s.likely(time.Now())), 10)
 	ids, err := guard.Do(ctx, s.guard(s.dueKey()), func() ([]string, error) {
 		return s.client.Do(ctx, s.client.B().Zrangebyscore().Key(s.dueKey()).Min("-inf").Max(now).Limit(0, sweepBatch).Build()).AsStrSlice()
 	})

@@ -54,33 +54,35 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 const windowTries = 4
 
 // inWindow makes a call until it was made for the calendar windows that the server's clock is in.
-func (s *Store) inWindow(op headgate.Op, call func(near headgate.Instant) (reply, error)) (reply, error) {
+// The call begins at the time that it is given.
+func (s *Store) inWindow(op headgate.Op, call func(began time.Time) (reply, error)) (reply, error) {
 	for range windowTries {
-		r, err := call(s.likely())
+		began := time.Now()
+		r, err := call(began)
 		if err != nil {
 			return r, err
 		}
 		if r.status != statusWindow {
 			return r, nil
 		}
-		s.learn(r.now)
+		s.learn(r.now, began)
 	}
 	return reply{}, unavailable(op.String(), errors.New("the server's clock jumps from calendar window to calendar window"))
 }
 
-// likely returns the probable time on the server's clock. It is used to choose calendar windows,
-// where the script checks the choice, and to find reservations that are due, where the note has the
-// exact time.
-func (s *Store) likely() headgate.Instant {
+// likely returns the probable time on the server's clock when it decides a call that begins at the
+// given time. It is used to choose calendar windows, where the script checks the choice, and to find
+// reservations that are due, where the note has the exact time.
+func (s *Store) likely(began time.Time) headgate.Instant {
 	if s.clock != nil {
 		return headgate.Instant(s.clock())
 	}
-	return headgate.Instant(time.Now().UnixMicro() + s.ahead.Load())
+	return headgate.Instant(began.UnixMicro() + s.ahead.Load())
 }
 
-// learn notes the time on the server's clock.
-func (s *Store) learn(now headgate.Instant) {
-	ahead := int64(now) - time.Now().UnixMicro()
+// learn notes the time on the server's clock when it decided a call.
+func (s *Store) learn(now headgate.Instant, began time.Time) {
+	ahead := int64(now) - began.UnixMicro()
 	// Writes that change little would take the cache line from other processors.
 	if off := ahead - s.ahead.Load(); off > 1000 || off < -1000 {
 		s.ahead.Store(ahead)
@@ -93,15 +95,18 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	if op == headgate.OpPeek {
 		mode = modePeek
 	}
-	return s.inWindow(op, func(near headgate.Instant) (reply, error) {
+	return s.inWindow(op, func(began time.Time) (reply, error) {
 		q := s.requests.Get().(*request)
-		q.set(s.prefix, mode, checks, near)
-		r, err := s.askOne(ctx, op, q)
+		q.set(s.prefix, mode, checks, s.likely(began))
+		if s.combiner != nil {
+			q.work = workOf(mode, checks)
+		}
+		r, err := s.askOne(ctx, op, q, began)
 		if !q.left.Load() {
 			s.requests.Put(q)
 		}
 		if err == nil {
-			s.learn(r.now)
+			s.learn(r.now, began)
 		}
 		return r, err
 	})
@@ -110,22 +115,22 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 // askOne decides a request, in a shared call if that pays. It shares a call even while the guard is
 // unsure of the connection. That is safe, because a shared call also ends at its deadline. And with
 // calls of their own, late decisions would be even later.
-func (s *Store) askOne(ctx context.Context, op headgate.Op, q *request) (reply, error) {
+func (s *Store) askOne(ctx context.Context, op headgate.Op, q *request, began time.Time) (reply, error) {
 	if s.combiner.pays(s.guards.Any().Calls()) {
 		if r, err := s.combiner.decide(ctx, op, q); r.status != statusRefused {
 			return r, err
 		}
 	}
 	keys, args := s.arguments(q)
-	return s.take(ctx, op, keys, args, true)
+	return s.take(ctx, op, keys, args, began, true)
 }
 
-// take calls take.lua for one request. alone says that the call may use the dedicated connection.
+// take calls take.lua for one request that came at the given time. alone says that the call may use the dedicated connection.
 // It must be false if a later call has to find the effect of this one, even if this one gets no
 // answer: only calls on the same connection reach the server in their order.
-func (s *Store) take(ctx context.Context, op headgate.Op, keys, args []string, alone bool) (reply, error) {
+func (s *Store) take(ctx context.Context, op headgate.Op, keys, args []string, came time.Time, alone bool) (reply, error) {
 	to := s.guard(keys[0])
-	began, err := to.Enter(ctx, time.Now())
+	began, err := to.Enter(ctx, came)
 	if err != nil {
 		return reply{}, unavailable(op.String(), err)
 	}

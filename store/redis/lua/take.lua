@@ -17,8 +17,8 @@
 -- ARGV[8]  for how many milliseconds more the note is kept, unsettled
 -- Returns  time I7, and for each request the length of what follows I3, a status B, and what
 --          checks.lua returns. Status: 0 denied, 1 admitted and charged, 2 a calendar window does not
---          contain the time, 3 and 4 as 0 and 1, and the counter's one state follows as it was
---          stored, after its number B and name 8 bytes, 5 the id is that of another request, 6 and 7
+--          contain the time, 3 and 4 as 0 and 1, and the states of the one counter follow as it was
+--          stored, after their number B and names 8 bytes each, 5 the id is that of another request, 6 and 7
 --          it was denied, or admitted, under other limits than these, 8 its reservation has expired.
 --          With 2 and 5 to 8 nothing was done, and nothing else is returned. If the server refused something to one
 --          of several requests, the length is 0. A request with an id that is repeated is answered
@@ -28,8 +28,7 @@
 -- limits 8 bytes, when it expires I7 and is forgotten I7, what it was settled at 16
 -- bytes (until then 1 if nobody chose the id), the answer (status B, time I7, the rest) and that to
 -- the settlement (their length I4 before each), and what else to note.
-local keys, decode, encode, floor, ceil = KEYS, struct.unpack, struct.pack, math.floor, math.ceil
-local byte, sub, format = string.byte, string.sub, string.format
+local keys, decode, encode, byte, sub = KEYS, struct.unpack, struct.pack, string.byte, string.sub
 local asked, now, spare, call = ARGV[1], ARGV[2], 0, redis.call
 if now ~= '' then
   now, spare = tonumber(now), 3600000
@@ -45,15 +44,14 @@ local from, checks, mode, cost, windows, slots
 local one, name, kind, capacity, num, den, period, mark
 -- A counter is: the number of its states and their names, which is the front, and the state. Where
 -- the numbers of a bucket leave no room for a mark, it is large, and behind that is a state with its
--- count; see algorithm/marks.go. The front of others is compared as numbers: a string costs more.
-local large, front, front1, front2, front3, behind
+-- count; see algorithm/marks.go.
+local large, front, behind
 local plain_of, windows_of, all_of
 repeat
-  local count = byte(asked, at)
-  if count == 0 then
+  if n > 0 and byte(asked, at) == 0 then
     at = at + 1
   else
-    local _, way, l1, l2, l3, _, c1, c2, c3, c4, w, s = byte(asked, at, at + 11)
+    local count, way, l1, l2, l3, _, c1, c2, c3, c4, w, s = byte(asked, at, at + 11)
     checks, mode, windows, slots = count, way, w, s
     cost = ((c1 * 256 + c2) * 256 + c3) * 256 + c4
     from = at + 5
@@ -66,9 +64,6 @@ repeat
       if large then
         front = '\2' .. name .. sub(name, 1, 1) .. string.char(byte(name, 2) + 1) .. sub(name, 3)
         mark, behind = 2147483648, encode('>I7I4I4', 0, 0, 3221225472 + num * (period / den))
-      else
-        front = '\1' .. name
-        front1, front2, front3 = decode('>I4I4B', front)
       end
     end
     if n == 0 and at <= last then many, call, answers = true, redis.pcall, {} end
@@ -104,9 +99,9 @@ repeat
       written, stamp, used, extra, rest = decode('>c17I7I4I4c15', value)
       plain, extra = written == front and rest == behind, extra - mark
     elseif not large and #value == 24 then
-      local w1, w2, w3
-      w1, w2, w3, stamp, used, extra = decode('>I4I4BI7I4I4', value)
-      plain, extra = w1 == front1 and w2 == front2 and w3 == front3, extra - mark
+      local states, written
+      states, written, stamp, used, extra = decode('>Bc8I7I4I4', value)
+      plain, extra = states == 1 and written == name, extra - mark
     else
       plain = false
     end
@@ -125,11 +120,11 @@ repeat
       end
       if admitted then
         -- A number that the server writes out costs it more.
-        lasts = format('%d', lasts / 1000 + 2 + spare)
+        lasts = string.format('%d', lasts / 1000 + 2 + spare)
         if large then
           value = encode('>c17I7I4I4c15', front, stamp, used, extra + mark, behind)
         else
-          value = encode('>c9I7I4I4', front, stamp, used, extra + mark)
+          value = encode('>Bc8I7I4I4', 1, name, stamp, used, extra + mark)
         end
         if call('SET', counter, value, 'PX', lasts).err then
           head, body = '\0\0\0', ''
@@ -175,12 +170,12 @@ repeat
       call('SET', keys[checks + 1], 'o' .. ARGV[3] .. encode('>I7I7', expires, forgotten)
         .. (ARGV[6] == '1' and '\0' or '\1') .. string.rep('\0', 15)
         .. encode('>I4BI7', 8 + #body, status, now) .. body .. '\0\0\0\0' .. ARGV[7],
-        'PX', ceil((forgotten - now) / 1000) + ARGV[8] + spare)
+        'PX', math.ceil((forgotten - now) / 1000) + ARGV[8] + spare)
     end
-    if not many then return encode('>I7I3B', now, 1 + #body, status) .. body end
+    if not many then return encode('>I7I3Bc0', now, 1 + #body, status, body) end
     if ok then head = encode('>I3B', 1 + #body, status) else head, body = '\0\0\0', '' end
   end
-  if not many then return encode('>I7', now) .. head .. body end
+  if not many then return encode('>I7c0c0', now, head, body) end
   answers[n + 1], answers[n + 2] = head, body
   n, key = n + 2, key + checks
 until at > last

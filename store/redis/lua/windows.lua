@@ -13,9 +13,9 @@
 --
 -- It returns a status and the facts of each window, or nothing if it is not the plain case.
 -- checks.lua would cost the server two and a half times the instructions.
-local call, unpack, pack, floor, ceil = redis.call, struct.unpack, struct.pack, math.floor, math.ceil
-local low48 = now % 281474976710656
-local key, cost, windows = KEYS[first], unpack('>xI4B', asked, from)
+local call, unpack, pack, floor = redis.call, struct.unpack, struct.pack, math.floor
+local low48, key = now % 281474976710656, KEYS[first]
+local cost, windows = string.byte(asked, from + 4, from + 5)
 -- The head has the first 40 entries, which the longest window begins in unless
 -- the log has been idle; the tail has the last 40, which short windows do.
 local head = call('GETRANGE', key, '0', '276')
@@ -153,7 +153,7 @@ for at = from + 7, from + 5 + 11 * windows, 11 do
     if high < live then live = high end
     local late = newest
     if left < period - newest then late = period - left end -- it is forgotten before it leaves
-    facts = facts .. pack('>I4I6I6', used, blocking, late)
+    facts = pack('>c0I4I6I6', facts, used, blocking, late)
   else
     if cost > count then admitted = false end
     facts = facts .. '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
@@ -182,7 +182,7 @@ if not shorter and (live > n or live > 33 and live > n / 8) then
   local rest = ''
   if live <= n then rest = call('GETRANGE', key, 31 + 6 * live, -1) end
   call('SET', key, pack('>BI2I6I7I4I4BI7I5', 1, 64, horizon, stop, short, most, 6, stop, 0) .. rest .. entry,
-    'PX', string.format('%d', ceil((stop - now) / 1000) + 1 + spare))
+    'PX', string.format('%d', math.ceil((stop - now) / 1000) + 1 + spare))
 elseif covered then
   if counts then call('SETRANGE', key, '16', pack('>I4I4', short, most)) end
   call('APPEND', key, entry)
@@ -191,6 +191,6 @@ else
   call('SETRANGE', key, '9', pack('>I7I4I4BI7', stop, short, most, 6, stop))
   -- Nothing must be written after PEXPIRE: the server deletes the key at once if it
   -- was held up for so long that the time has passed.
-  call('PEXPIRE', key, ceil((stop - now) / 1000) + 1 + spare)
+  call('PEXPIRE', key, math.ceil((stop - now) / 1000) + 1 + spare)
 end
 return 1, facts
