@@ -139,6 +139,7 @@ func parseURL(text string, set *settings) (*pgxpool.Config, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "headgate"
 	}
+	config.BeforeConnect = inTurn(connectTimeout)
 	// A pooler may pass on notifications for others, and the driver would keep them.
 	config.ConnConfig.OnNotification = ignore
 	return config, nil

@@ -55,7 +55,7 @@ const (
 	// halfOpenFailures is how many failures in a row open a half-open breaker
 	// again.
 	halfOpenFailures = 2
-	// rampFloor: a half-open breaker begins by letting one in rampFloor requests ask the store.
+	// rampFloor: a half-open breaker lets the first request ask the store, and then one in rampFloor.
 	rampFloor = 16
 	// rampPart: the ramp takes one in rampPart of the time that the store was away, at most.
 	rampPart = 8
@@ -80,6 +80,7 @@ type breaker struct {
 	rowBegan     chan struct{} // has a value when a row begins, so that the ticks are counted
 	rampBegan    atomic.Int64  // when the breaker became half open
 	rampTime     atomic.Int64  // how long it is half open
+	unasked      atomic.Bool   // no request has asked since it became half open
 
 	failing sync.Mutex // guards what follows, and that a row begins once
 	since   int64      // since when the store has answered nothing, as far as the row tells
@@ -107,6 +108,9 @@ func (b *breaker) enter() (word uint64, ask bool) {
 	case Closed:
 		return word, true
 	case HalfOpen:
+		if b.unasked.Load() && b.unasked.CompareAndSwap(true, false) {
+			return word, true // at once: by chance it could be the fiftieth
+		}
 		past, rises := b.now()-b.rampBegan.Load(), max(b.rampTime.Load(), 1)
 		return word, rand.Int64N(rises) < max(past, rises/rampFloor)
 	}
@@ -203,6 +207,7 @@ func (b *breaker) close(word uint64, to State) {
 	} else {
 		b.rampTime.Store(min(int64(b.ramp), (now-b.awaySince)/rampPart))
 		b.rampBegan.Store(now)
+		b.unasked.Store(true)
 	}
 	b.become(word, to)
 }

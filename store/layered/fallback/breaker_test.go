@@ -38,7 +38,7 @@ func TestStateMachine(t *testing.T) {
 				},
 			})
 			c := []headgate.Check{{Rule: rule, Key: "k"}}
-			wellSince := time.Now()
+			wellSince, seen := time.Now(), 0
 			for range 3000 {
 				if r.IntN(200) == 0 {
 					was := primary.Health()
@@ -48,6 +48,10 @@ func TestStateMachine(t *testing.T) {
 						wellSince = time.Now()
 					}
 				}
+				mu.Lock()
+				first := len(changes) != seen // since the last change
+				seen = len(changes)
+				mu.Unlock()
 				state, calls := f.Stats().State, primary.Calls.Load()
 				start := time.Now()
 				d, err := f.Store().Take(t.Context(), headgate.OpTake, c, nil)
@@ -60,6 +64,8 @@ func TestStateMachine(t *testing.T) {
 					t.Fatal("an open breaker let a request through")
 				case state == fallback.Closed && asked != 1:
 					t.Fatal("a closed breaker held a request back")
+				case state == fallback.HalfOpen && first && asked != 1:
+					t.Fatal("a half-open breaker held the first request back")
 				case asked == 0 && (time.Since(start) != 0 || d[0].Source != headgate.SourceOpen):
 					t.Fatalf("a request that was held back took %v and got %+v", time.Since(start), d[0])
 				case primary.Health() == layertest.Well && asked == 1 && d[0].Source != headgate.SourceStore:

@@ -193,7 +193,7 @@ func TestPause(t *testing.T) {
 		{"540 ms", layertest.Hangs, 540 * ms, 0, 0, 45 * ms},
 		{"of callers who wait for 20 ms", layertest.Hangs, 400 * ms, 20 * ms, 0, 390 * ms},
 		{"of callers who wait for 2 ms", layertest.Hangs, 2 * time.Second, 2 * ms, 0, 2 * time.Second},
-		{"1 s", layertest.Hangs, time.Second, 0, 1, 1050 * ms},
+		{"1 s", layertest.Hangs, time.Second, 0, 1, 1200 * ms},
 		{"5 s", layertest.Hangs, 5 * time.Second, 0, 1, 5400 * ms},
 		{"5 s, of callers who wait for 20 ms", layertest.Hangs, 5 * time.Second, 20 * ms, 1, 5500 * ms},
 		{"refused for 4 ms", layertest.Refuses, 4 * ms, 0, 0, 8 * ms},
