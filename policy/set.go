@@ -36,7 +36,7 @@ type Set struct {
 	replaces bool // some rule or entry of a list has Replaces
 	bounds   bool // some rule has InProgress
 	counts   bool // some rule counts what models use
-	blind    bool // nothing is known of a call before its model is
+	byModel  bool // a list or the table of subjects goes by the model, so that nothing is known ahead of it
 	models   *models.Table
 	// deniedBy has, by name, what replaces entries of the deny list.
 	deniedBy map[string]*replacers

@@ -97,7 +97,7 @@ func (s *Set) DecideUsage(d Descriptor, cost int64, u *models.Usage, dst []headg
 // "model" and the usage are not known. What it returns binds the call whatever they are: an entry of
 // the deny list, or checks. It leaves out what depends on them, and Bounds.
 func (s *Set) Ahead(d Descriptor, dst []headgate.Check) Outcome {
-	if s.blind {
+	if s.byModel {
 		return Outcome{Checks: dst}
 	}
 	out, err := s.bind(d, 1, nil, dst, true)
@@ -122,7 +122,7 @@ func (s *Set) compileAhead() {
 			return slices.ContainsFunc(e.Match, func(c Condition) bool { return c.Entry == models.Entry && on(&c) })
 		})
 	}
-	s.blind = depends(s.options.allow, func(*Condition) bool { return true }) || depends(s.options.deny, func(c *Condition) bool { return c.Not }) ||
+	s.byModel = depends(s.options.allow, func(*Condition) bool { return true }) || depends(s.options.deny, func(c *Condition) bool { return c.Not }) ||
 		s.options.subjects != nil && s.options.subjects.By == models.Entry
 	for i := range s.rules {
 		r, c := &s.rules[i], &s.compiled[i]

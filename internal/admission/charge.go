@@ -58,22 +58,6 @@ func (c *Charge) Reset() {
 // Denied. Without a verdict it is Open, Unavailable, Ended or Broken, with the error.
 func (c *Charge) Decide(ctx context.Context) (Outcome, error) {
 	c.Lost, c.tooLate = nil, false
-	if err := c.take(ctx); err != nil {
-		return c.undecided(ctx, err)
-	}
-	if c.Verdict.Delay > 0 {
-		if err := c.Hold(ctx); err != nil {
-			return Ended, err
-		}
-	}
-	if !c.Verdict.Allowed {
-		return Denied, nil
-	}
-	return Passed, nil
-}
-
-// take makes the first call.
-func (c *Charge) take(ctx context.Context) error {
 	var decisions []headgate.Decision
 	var err error
 	room := c.Verdict.Decisions[:0]
@@ -84,10 +68,18 @@ func (c *Charge) take(ctx context.Context) error {
 	}
 	if err != nil {
 		c.Verdict = headgate.Verdict{Decisions: room}
-		return err
+		return c.undecided(ctx, err)
 	}
 	c.Verdict = headgate.NewVerdict(decisions)
-	return nil
+	if c.Verdict.Delay > 0 {
+		if err := c.Hold(ctx); err != nil {
+			return Ended, err
+		}
+	}
+	if !c.Verdict.Allowed {
+		return Denied, nil
+	}
+	return Passed, nil
 }
 
 // undecided returns the outcome of a request that the store did not decide because of err.

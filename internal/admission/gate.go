@@ -288,17 +288,6 @@ func (a *Attempt[R]) hold(ctx context.Context, r R) Outcome {
 	return outcome
 }
 
-// charge lets the store decide, if a limit binds the request.
-func (a *Attempt[R]) charge(ctx context.Context, r R, wait time.Duration) Outcome {
-	if len(a.Checks) == 0 {
-		return Passed
-	}
-	if a.Ledger != nil && a.Rules != nil {
-		a.Terms.For = a.Rules.Term(a.Checks)
-	}
-	return a.take(ctx, r, wait)
-}
-
 // costError returns what is wrong with a cost that the function of an option returned, or
 // nil.
 func costError(option string, cost int64) error {
@@ -408,9 +397,16 @@ func (g *Gate[R]) fallbackKey(facts policy.Descriptor) string {
 	return fallbackMark + a.String()
 }
 
-// take lets the store decide. If the request is denied and may wait, take waits and tries again.
-func (a *Attempt[R]) take(ctx context.Context, r R, wait time.Duration) Outcome {
+// charge lets the store decide, if a limit binds the request. If the request is denied and may wait,
+// charge waits and tries again.
+func (a *Attempt[R]) charge(ctx context.Context, r R, wait time.Duration) Outcome {
 	g := a.gate
+	if len(a.Checks) == 0 {
+		return Passed
+	}
+	if a.Ledger != nil && a.Rules != nil {
+		a.Terms.For = a.Rules.Term(a.Checks)
+	}
 	for {
 		if g.OneWait {
 			a.MaxDelay = wait
