@@ -26,6 +26,7 @@ const EntryBytes = 16
 type Log struct {
 	entries []Entry // never decreasing in Time, increasing in Sum
 	base    int64   // the Sum before the first entry
+	dead    int     // about how many entries are forgotten: where the next search begins
 	spans   []Span  // of different horizons, the longest first
 	first   [1]Span // the memory of spans while there is only one, as in nearly every log
 }
@@ -90,7 +91,12 @@ func (g *Log) Facts(l *headgate.Limit, now headgate.Instant, cost int64) WindowF
 	if n == 0 {
 		return WindowFacts{}
 	}
-	first := g.after(max(plus(now, -periodOf(l)), g.forgotten(now)))
+	var first int
+	if edge, forgotten := plus(now, -periodOf(l)), g.forgotten(now); edge > forgotten {
+		first = g.after(edge)
+	} else {
+		first = g.live(forgotten)
+	}
 	if first == n {
 		return WindowFacts{}
 	}
@@ -107,6 +113,27 @@ func (g *Log) Facts(l *headgate.Limit, now headgate.Instant, cost int64) WindowF
 // after returns the index of the first entry later than edge.
 func (g *Log) after(edge headgate.Instant) int {
 	return sort.Search(len(g.entries), func(i int) bool { return g.entries[i].Time > edge })
+}
+
+// live is after for an edge that [Log.forgotten] returned. It begins where that was last time, and
+// looks further and further away. So it takes no longer in a log of many entries, unless many have
+// been forgotten since.
+func (g *Log) live(edge headgate.Instant) int {
+	n := len(g.entries)
+	from := min(g.dead, n)
+	if from > 0 && g.entries[from-1].Time > edge {
+		from = 0
+	}
+	for step := 1; from < n && g.entries[from].Time <= edge; step *= 2 {
+		rest := g.entries[from:min(from+step, n)]
+		if rest[len(rest)-1].Time > edge {
+			from += sort.Search(len(rest), func(i int) bool { return rest[i].Time > edge })
+			break
+		}
+		from += len(rest)
+	}
+	g.dead = from
+	return from
 }
 
 // before returns the Sum of all entries before entry i.
@@ -167,7 +194,7 @@ func (g *Log) settle() {
 		return
 	}
 	newest := g.entries[n-1].Time
-	g.drop(g.after(g.forgotten(newest)))
+	g.drop(g.live(g.forgotten(newest)))
 	g.spans = slices.DeleteFunc(g.spans, func(s Span) bool { return s.Until <= newest })
 }
 
@@ -202,9 +229,9 @@ func (g *Log) Equal(o *Log) bool {
 	return g.base == o.base && slices.Equal(g.entries, o.entries) && slices.Equal(g.spans, o.spans)
 }
 
-// trim removes the entries at and before edge if they are at least a quarter of all.
-func (g *Log) trim(edge headgate.Instant) {
-	if n, dead := len(g.entries), g.after(edge); dead == n || dead*4 >= n {
+// trim removes the entries at and before forgotten if they are at least a quarter of all.
+func (g *Log) trim(forgotten headgate.Instant) {
+	if n, dead := len(g.entries), g.live(forgotten); dead == n || dead*4 >= n {
 		g.drop(dead)
 	}
 }
@@ -214,6 +241,7 @@ const keptEntries = 8
 
 // drop removes the first dead entries. It frees memory if less than a quarter of it stays in use.
 func (g *Log) drop(dead int) {
+	g.dead = max(0, g.dead-dead)
 	switch {
 	case dead == 0:
 		return

@@ -193,7 +193,7 @@ func (g *Log) cover(now headgate.Instant, need Need) *Span {
 // units matter again, because many newer units are given back or the limit is raised. Then they
 // leave their windows late, never early.
 func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
-	g.drop(g.after(g.forgotten(now)))
+	g.drop(g.live(g.forgotten(now)))
 	n := len(g.entries)
 	if n == 0 {
 		return

@@ -43,7 +43,7 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 
 // logBytes is the memory that a log takes in addition to its entries: the struct, its first span
 // and its element of shard.logs.
-const logBytes = 96
+const logBytes = 104
 
 // newLog is the memory that must be free for a new log. With less, new keys share logs.
 const newLog = logBytes + 16*algorithm.EntryBytes
