@@ -52,6 +52,12 @@ func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
 	}
 }
 
+// read returns the word, and the high that it has if it is a bucket's, for callers without the lock.
+func (e *entry) read() (w uint64, high uint32) {
+	w = atomic.LoadUint64(&e.word)
+	return w, atomic.LoadUint32(&e.extra)
+}
+
 // shut makes sure that nobody without the lock changes the counter, and reports whether that was
 // possible until now.
 func (e *entry) shut() (wasOpen bool) {

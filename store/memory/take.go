@@ -40,12 +40,12 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	}
 	own, v := counterOf(hash, l.Slot()), s.views[hash>>(64-shardBits)].Load()
 	var e *entry
-	seen := uint64(held) // the word before the clock was read, if known
+	seen, high := uint64(held), uint32(0) // the word, and its high, before the clock was read, if known
 	if len(v.entries) <= fewEntries {
 		if e = v.find(own, kind); e == nil {
 			return s.takeLocked(rule, key, cost)
 		}
-		seen = atomic.LoadUint64(&e.word)
+		seen, high = e.read()
 	} else {
 		v.prefetch(own)
 	}
@@ -58,7 +58,7 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	w := seen
 	if e == nil {
 		if e = v.find(own, kind); e != nil {
-			w = atomic.LoadUint64(&e.word)
+			w, high = e.read()
 		}
 	}
 	if e == nil || now >= headgate.Instant(v.sweepAt.Load()) {
@@ -75,11 +75,9 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 		var (
 			after  algorithm.Word
 			before algorithm.State
-			high   uint32
 			fits   bool
 		)
 		if l.Algorithm <= headgate.LeakyBucket {
-			high = atomic.LoadUint32(&e.extra)
 			after, fits = algorithm.Word(w).DrawBucket(l, high, v.origin, at, cost)
 		} else {
 			after, before, fits = algorithm.Word(w).DrawWindow(l, v.origin, at, cost)
@@ -92,18 +90,18 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 			// first would fetch it from another core's cache twice: once to read it, once to write
 			// it. A failed exchange has fetched it for writing, so the next one mostly succeeds.
 			if !atomic.CompareAndSwapUint64(&e.word, w, uint64(after)) {
-				w = atomic.LoadUint64(&e.word)
+				w, high = e.read()
 				continue
 			}
-		} else if current := atomic.LoadUint64(&e.word); w != seen || w != current {
-			seen, w, now = current, current, s.read()
+		} else if current, its := e.read(); w != seen || w != current {
+			seen, w, high, now = current, current, its, s.read()
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
 		if l.Algorithm <= headgate.LeakyBucket && high == 0 {
 			remaining, retry, reset, delay = algorithm.Word(w).DescribeBucket(l, v.origin, at, cost, fits, fits)
 		} else {
-			if high != 0 {
+			if l.Algorithm <= headgate.LeakyBucket {
 				before = algorithm.StateOf(l, kind, algorithm.Word(w), high, v.origin, at)
 			}
 			remaining, retry, reset, delay = algorithm.DescribeState(l, before, at, cost, fits, fits)
