@@ -16,6 +16,9 @@
 //	}
 //	client := &http.Client{Transport: transport}
 //
+// Where a partner refuses calls all the same, and asks for short pauses, the pace is learnt
+// that it admits, and all processes keep to it together.
+//
 // A call waits while there is time: for [Config.MaxWait], and not beyond its context's
 // deadline. If there is not enough, it fails at once with a [*headgate.DeniedError], and
 // nothing is sent.

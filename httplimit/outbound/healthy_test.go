@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/internal/race"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -40,7 +41,15 @@ func (s *simulated) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // remote is a store that is as far away as one in the same data centre.
-type remote struct{ headgate.Store }
+type remote struct {
+	headgate.Store
+	store.Documents
+}
+
+func newRemote() remote {
+	near := memory.New()
+	return remote{near, near}
+}
 
 func (s remote) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
 	time.Sleep(500 * time.Microsecond)
@@ -57,10 +66,10 @@ type traffic struct {
 	over  []*Transport // in turn
 }
 
-func newTraffic(t *testing.T, rate, processes int, store headgate.Store, base http.RoundTripper) *traffic {
+func newTraffic(t *testing.T, rate, processes int, shared headgate.Store, base http.RoundTripper) *traffic {
 	c := &traffic{t: t, rate: rate, paths: func() string { return "" }}
 	for range processes {
-		tr, err := New(store, base, Config{})
+		tr, err := New(shared, base, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,6 +122,11 @@ func TestOutages(t *testing.T) {
 		"503":                  func(res *http.Response) error { res.StatusCode = 503; return nil },
 		"429":                  func(res *http.Response) error { res.StatusCode = 429; return nil },
 		"a refused connection": func(*http.Response) error { return refused },
+		"429 with Retry-After": func(res *http.Response) error {
+			res.StatusCode = 429
+			res.Header.Set("Retry-After", "1")
+			return nil
+		},
 		"503 with Retry-After": func(res *http.Response) error {
 			res.StatusCode = 503
 			res.Header.Set("Retry-After", "1")
@@ -188,15 +202,17 @@ func TestOneEndpointFails(t *testing.T) {
 }
 
 // TestFleetAtALimit: processes that share a store and have no limit of their own get nearly all
-// that the partner admits.
+// that the partner admits, however few calls it takes at once, once they have learnt how much that is.
 func TestFleetAtALimit(t *testing.T) {
 	t.Parallel()
 	const limit = 50 // in a second
 	for kind, of := range map[string]headgate.Limit{
 		"a bucket":         headgate.PerSecond(limit),
+		"a small bucket":   {Count: limit, Period: time.Second, Burst: limit / 10},
 		"a fixed window":   {Algorithm: headgate.FixedWindow, Count: limit, Period: time.Second},
 		"a sliding window": headgate.Sliding(limit, time.Second),
 	} {
+		var sum, runs float64
 		for _, processes := range []int{1, 5} {
 			for _, rate := range []int{52, 200} {
 				if race.Enabled && (processes == 1 || rate == 200) {
@@ -205,7 +221,7 @@ func TestFleetAtALimit(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
 					limiter := headgate.New(memory.New(), headgate.MustRule("partner", of))
 					began := time.Now()
-					const during = time.Minute
+					const learning, during = 15 * time.Second, 105 * time.Second
 					var admitted atomic.Int64
 					p := &simulated{answer: func(r *http.Request, res *http.Response) error {
 						switch d, err := limiter.Allow(r.Context(), ""); {
@@ -214,19 +230,24 @@ func TestFleetAtALimit(t *testing.T) {
 						case !d.Allowed:
 							res.StatusCode = 429
 							res.Header.Set("Retry-After", "1")
-						case time.Since(began) < during:
+						case time.Since(began) >= learning && time.Since(began) < during:
 							admitted.Add(1)
 						}
 						return nil
 					}}
-					newTraffic(t, rate, processes, remote{memory.New()}, p).run(during)
-					share := float64(admitted.Load()) / (limit * during.Seconds())
+					newTraffic(t, rate, processes, newRemote(), p).run(during)
+					share := float64(admitted.Load()) / (limit * (during - learning).Seconds())
+					sum, runs = sum+share, runs+1
 					t.Logf("%s, %d processes, %d calls a second: %.3f of what the partner admits, %d attempts", kind, processes, rate, share, p.attempts.Load())
-					if share < 0.9 {
+					if share < 0.8 {
 						t.Errorf("%s, %d processes, %d calls a second: they get %.3f of what the partner admits", kind, processes, rate, share)
 					}
 				})
 			}
+		}
+		// How often the partner is found to refuse differs from run to run.
+		if share := sum / runs; !race.Enabled && share < 0.9 {
+			t.Errorf("%s: on average they get %.3f of what the partner admits", kind, share)
 		}
 	}
 }
@@ -242,10 +263,10 @@ func TestPausesDoNotAddUp(t *testing.T) {
 			res.Header.Set("Retry-After", r.URL.Path[1:])
 			return nil
 		}}
-		store := remote{memory.New()}
+		shared := newRemote()
 		var all sync.WaitGroup
 		for i := range processes {
-			c := newTraffic(t, 1, 1, store, p)
+			c := newTraffic(t, 1, 1, shared, p)
 			all.Go(func() {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://partner/"+strconv.Itoa(i+1), nil)
 				if err != nil {
@@ -260,7 +281,7 @@ func TestPausesDoNotAddUp(t *testing.T) {
 			})
 		}
 		all.Wait()
-		other, err := New(store, p, Config{MaxWait: -1})
+		other, err := New(shared, p, Config{MaxWait: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

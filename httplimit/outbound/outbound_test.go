@@ -349,20 +349,20 @@ func TestSlowsDown(t *testing.T) {
 	now := time.Now()
 	p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 50, Reset: time.Minute}}}, now, time.Hour)
 	for range 3 {
-		if wait, ok := p.slot(now, time.Hour); wait != 0 || !ok {
+		if wait, _, ok := p.slot(now, time.Hour); wait != 0 || !ok {
 			t.Errorf("with half of the limit left, a call waits for %v", wait)
 		}
 	}
 	p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 5, Reset: time.Minute}}}, now, time.Hour)
 	for i := range 4 {
-		if wait, ok := p.slot(now, time.Hour); wait != time.Duration(i)*10*time.Second || !ok {
+		if wait, _, ok := p.slot(now, time.Hour); wait != time.Duration(i)*10*time.Second || !ok {
 			t.Errorf("call %d with 5 of 100 left waits for %v", i, wait)
 		}
 	}
-	if wait, ok := p.slot(now, time.Second); ok || wait != 40*time.Second {
+	if wait, _, ok := p.slot(now, time.Second); ok || wait != 40*time.Second {
 		t.Errorf("a call that may not wait: %v, %v", wait, ok)
 	}
-	if pause := p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 0, Reset: time.Minute}}}, now, 30*time.Second); pause != 30*time.Second {
+	if pause, _ := p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 0, Reset: time.Minute}}}, now, 30*time.Second); pause != 30*time.Second {
 		t.Errorf("nothing left: a pause of %v", pause)
 	}
 	for range 20 {
@@ -381,7 +381,7 @@ func TestSlowsDownWithinBounds(t *testing.T) {
 		now := time.Now()
 		p.heed(&Hint{Windows: []Window{w}}, now, 5*time.Minute)
 		for i := range 3 {
-			if wait, ok := p.slot(now, time.Hour); wait != time.Duration(i)*5*time.Minute || !ok {
+			if wait, _, ok := p.slot(now, time.Hour); wait != time.Duration(i)*5*time.Minute || !ok {
 				t.Errorf("%+v: call %d waits for %v", w, i, wait)
 			}
 		}

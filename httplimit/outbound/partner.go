@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/flow/retry"
 )
@@ -21,7 +22,12 @@ type partner struct {
 	next  time.Time  // when the next call may be sent, if gap
 	gap   time.Duration
 	ends  time.Time // up to when gap holds
-	used  time.Time // when it was last asked about
+	pace  pace
+	seen  run
+	read  time.Time      // when the pace was read last
+	shape string         // the version of the document that pace is from
+	rule  *headgate.Rule // by which all processes keep to the pace
+	used  time.Time      // when it was last asked about
 }
 
 const (
@@ -43,37 +49,93 @@ func (p *partner) pause(now time.Time) time.Duration {
 	return left + rand.N(left/20+1)
 }
 
-// hold has calls wait until then, if they do not wait for longer already.
-func (p *partner) hold(until time.Time) {
+// hold has calls wait until then, if they do not wait for longer already, and reports whether no
+// pause was known before.
+func (p *partner) hold(now, until time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	news := !now.Before(p.until)
 	if until.After(p.until) {
 		p.until = until
 	}
+	return news
 }
 
 // slot takes the next time at which a call may be sent while calls are spread, and returns how
-// long that is from now. If that is more than most, it takes nothing.
-func (p *partner) slot(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
+// long that is from now. If that is more than most, it takes nothing. If taken is false, the call
+// is to ask again after the wait.
+func (p *partner) slot(now time.Time, most time.Duration) (wait time.Duration, taken, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gap <= 0 || !now.Before(p.ends) {
-		return 0, true
+	var gap time.Duration
+	if now.Before(p.ends) {
+		gap = p.gap
 	}
-	at := now
-	if p.next.After(at) {
-		at = p.next
+	learnt := false
+	if rate, _ := p.pace.rate(now); rate > 0 {
+		if g := time.Duration(float64(time.Second) / rate); g > gap {
+			gap, learnt = g, true
+		}
 	}
-	if wait = at.Sub(now); wait > most {
-		return wait, false
+	if gap <= 0 {
+		return 0, true, true
 	}
-	p.next = at.Add(p.gap)
-	return wait, true
+	wait = max(p.next.Sub(now), 0)
+	if wait > 0 && learnt {
+		p.seen.bound = true
+	}
+	switch {
+	case wait > most:
+		return wait, false, false
+	case learnt && wait > ahead:
+		return ahead/2 + rand.N(2*ahead), false, true
+	}
+	if p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(gap)
+	return wait, true, true
+}
+
+// ahead is for how long a place is given to a call that is paced. Who finds none asks again, because
+// the pace may have changed by then.
+const ahead = 200 * time.Millisecond
+
+// behind has calls that are paced wait until then, because those of other processes come first.
+func (p *partner) behind(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen.bound = true
+	if until.After(p.next) {
+		p.next = until
+	}
+}
+
+// refused takes in that the partner refuses calls, for want of quota, until the pause ends.
+func (p *partner) refused(now time.Time, pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pace.refused(&p.seen, now, pause)
+	p.seen = run{}
+	p.next = p.pace.From
+}
+
+// accept records a call that the partner has accepted.
+func (p *partner) accept(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Before(p.pace.From) {
+		return // It was sent before the pause.
+	}
+	if p.seen.accepted == 0 {
+		p.seen.first = now
+	}
+	p.seen.accepted++
 }
 
 // heed takes in what an answer says. It returns for how long nothing is to be sent; zero if
-// that is new to nobody.
-func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.Duration) {
+// that is new to nobody. begins says that no pause was known before.
+func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.Duration, begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pause = h.Wait
@@ -94,10 +156,11 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 	p.gap, p.ends = gap, ends
 	pause = min(pause, most)
 	if until := now.Add(pause); pause > 0 && until.After(p.until) {
+		begins = !now.Before(p.until)
 		p.until = until
-		return pause
+		return pause, begins
 	}
-	return 0
+	return 0, false
 }
 
 // partners are those that are known. It is safe for concurrent use.

@@ -37,6 +37,9 @@ func (c *call) shared() (again time.Duration, err error) {
 		return 0, nil
 	}
 	checks := []headgate.Check{{Rule: callRule, Key: c.name}}
+	if check, ok := c.paced(time.Now()); ok {
+		checks = append(checks, check)
+	}
 	for _, l := range c.t.config.Limits {
 		key := c.name
 		if l.Key != nil {
@@ -64,11 +67,23 @@ func (c *call) shared() (again time.Duration, err error) {
 	wait := v.RetryAfter
 	if v.Allowed {
 		wait = v.Delay
-	} else if pause := &decisions[0]; pause.Rule == callRule && !pause.Allowed {
+	} else {
 		now := time.Now()
-		c.hold(now.Add(pause.RetryAfter))
-		if wait >= 0 {
-			wait = max(wait, c.pause(now))
+		for i := range decisions {
+			d := &decisions[i]
+			switch {
+			case d.Allowed:
+			case d.Rule == callRule:
+				if c.hold(now, now.Add(d.RetryAfter)) {
+					c.readPace(c.ctx, now, 0)
+				}
+				if wait >= 0 {
+					wait = max(wait, c.pause(now))
+				}
+			case d.Rule.Name() == paceName:
+				c.behind(now.Add(d.RetryAfter))
+				c.spread = false
+			}
 		}
 	}
 	if wait == 0 {
@@ -79,7 +94,7 @@ func (c *call) shared() (again time.Duration, err error) {
 			c.refund(checks, decisions)
 		}
 		d := headgate.Decision{RetryAfter: wait}
-		if deciding := v.Deciding(); deciding != nil && deciding.Rule != callRule {
+		if deciding := v.Deciding(); deciding != nil && deciding.Rule.Name() != pauseName && deciding.Rule.Name() != paceName {
 			d = *deciding
 		}
 		return 0, c.denied(d)
@@ -102,14 +117,17 @@ func (c *call) refund(checks []headgate.Check, decisions []headgate.Decision) {
 	}
 }
 
-// learn takes in what an answer says, and tells the other processes of a pause.
+// learn takes in what an answer says, and tells the other processes.
 func (c *call) learn(hint *Hint, now time.Time) {
-	pause := c.heed(hint, now, c.t.config.MaxPause)
+	pause, begins := c.heed(hint, now, c.t.config.MaxPause)
 	if pause <= 0 {
 		return
 	}
 	if c.t.config.Hooks.Paused != nil {
 		c.t.config.Hooks.Paused(c.name, pause)
+	}
+	if begins && hint.Limited && pause <= shortPause {
+		defer c.learnPace(now, pause)
 	}
 	if c.t.store == nil {
 		return

@@ -13,23 +13,25 @@ import (
 	"github.com/headgate/headgate/flow/retry"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/internal/notice"
+	"github.com/headgate/headgate/store"
 )
 
 // Transport is an [http.RoundTripper] that keeps within limits. It is safe for concurrent
 // use; make one with [New].
 type Transport struct {
-	config   Config
-	store    headgate.Store // nil if nothing is shared
-	base     http.RoundTripper
-	partners partners
+	config    Config
+	store     headgate.Store  // nil if nothing is shared
+	documents store.Documents // nil if each process has a pace of its own
+	base      http.RoundTripper
+	partners  partners
 }
 
 // New returns a transport around base, which sends the requests; nil means
 // http.DefaultTransport. What bounds authentication or tracing may stand around it or be
 // its base. The store may be nil if there are no Limits: then what a partner asks for is
 // known to this process only. The error is a [*headgate.InvalidError] with every mistake.
-func New(store headgate.Store, base http.RoundTripper, config Config) (*Transport, error) {
-	if len(config.Limits) > 0 && store == nil {
+func New(shared headgate.Store, base http.RoundTripper, config Config) (*Transport, error) {
+	if len(config.Limits) > 0 && shared == nil {
 		var problems headgate.Problems
 		problems.Add("store", "the store is nil, which Limits need")
 		return nil, problems.Err("outbound")
@@ -40,7 +42,8 @@ func New(store headgate.Store, base http.RoundTripper, config Config) (*Transpor
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	t := &Transport{config: config, store: store, base: base}
+	t := &Transport{config: config, store: shared, base: base}
+	t.documents, _ = shared.(store.Documents)
 	t.partners.all = make(map[string]*partner)
 	t.partners.make = func(name string) *partner {
 		p := &partner{Budget: retry.NewBudget(config.Budget, config.Floor)}
@@ -60,8 +63,9 @@ type call struct {
 	name     string // of the partner
 	endpoint string
 	*partner
-	left  time.Duration // that it may wait yet
-	again bool          // it may be sent again
+	left   time.Duration // that it may wait yet
+	again  bool          // it may be sent again
+	spread bool          // it has its turn
 }
 
 // RoundTrip implements [http.RoundTripper]. Its errors are a [*headgate.DeniedError] if the
@@ -218,16 +222,18 @@ func (c *call) denied(d headgate.Decision) error {
 
 // admit waits until the request may be sent, or returns why it may not.
 func (c *call) admit() error {
-	for spread := false; ; {
+	c.readPace(c.ctx, time.Now(), paceEvery)
+	for c.spread = false; ; {
 		now, most := time.Now(), c.left
 		if deadline, ok := c.ctx.Deadline(); ok {
 			most = min(most, deadline.Sub(now))
 		}
 		wait := c.pause(now)
 		fits := wait <= most
-		if wait == 0 && !spread {
-			wait, fits = c.slot(now, most)
-			spread = true
+		if wait > 0 {
+			c.spread = false // After the pause, it waits for its turn again.
+		} else if !c.spread {
+			wait, c.spread, fits = c.slot(now, most)
 		}
 		if !fits {
 			return c.denied(headgate.Decision{RetryAfter: wait})
@@ -303,6 +309,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		c.Rejected(c.endpoint, now)
 	} else {
 		c.Accepted(c.endpoint)
+		c.accept(now)
 	}
 	c.learn(&hint, now)
 	res.Body = ending(res, permit, cancel)

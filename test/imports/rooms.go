@@ -87,6 +87,8 @@ func Rooms() []Room {
 
 		// The suite for adapters is the only part that needs a store.
 		{"httplimit/httplimittest", []string{".", "policy", "policy/inprogress", "flow", "httplimit", "store/memory"}},
+		// Processes that call a partner tell each other of its limit in a document.
+		{"httplimit/outbound", append([]string{"store"}, adapter...)},
 		{"httplimit", append([]string{"internal/spelling"}, adapter...)},
 		{"grpclimit", adapter},
 		{"joblimit", []string{".", "policy", "policy/inprogress", "flow", "internal/admission", "internal/notice"}},
@@ -102,7 +104,7 @@ func Rooms() []Room {
 		{"tune/clients", nil},
 		// A replay decides as a server does, by a policy and the arithmetic of all stores, without a store.
 		{"tune/replay", []string{".", "algorithm", "policy", "policy/models", "policy/footprint", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
-		{"tune/load", []string{"httplimit", "tune/accesslog"}},
+		{"tune/load", []string{"httplimit/outbound", "tune/accesslog"}},
 		{"tune/report", []string{"tune/load", "tune/replay"}},
 		{"tune/advise", []string{".", "policy", "policy/models", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 
@@ -128,7 +130,7 @@ func Rooms() []Room {
 		{"server/insightapi", []string{".", "algorithm", "internal/errtext", "store", "policy", "policy/models", "config", "server/candidate", "server/decide", "server/history", "telemetry/*"}},
 		// What is left of server/ is transports. They write their headers with
 		// httplimit, so that a service and a middleware never differ.
-		{"server/gateway", []string{".", "policy", "policy/models", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
+		{"server/gateway", []string{".", "policy", "policy/models", "policy/inprogress", "flow", "internal/admission", "internal/identity", "internal/llm", "internal/notice", "httplimit", "httplimit/outbound", "telemetry/*", "config/gatewayfile", "internal/spelling", "server/decide", "internal/routes"}},
 		{"server/extproc", []string{".", "policy", "policy/models", "internal/admission", "internal/llm", "internal/notice", "httplimit", "server/decide"}},
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},

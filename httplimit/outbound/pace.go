@@ -1,0 +1,214 @@
+package outbound
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+)
+
+// pace is how fast calls are sent to a partner that has refused some for want of quota, and asks for
+// short pauses. It is learnt from when the partner refuses. The zero pace bounds nothing.
+type pace struct {
+	Base  float64       `json:"base"`  // calls a second after the last refusal; 0 bounds nothing
+	Known bool          `json:"known"` // Base is near what the partner admits, and not only below it
+	Unit  time.Duration `json:"unit"`  // how long the last pause was, and a second at least
+
+	From time.Time `json:"-"` // when the last pause ended
+}
+
+const (
+	// shortPause is the longest pause from which a pace is learnt. Whoever asks for a longer one counts
+	// in longer windows, of which each can be used at once.
+	shortPause = 2 * time.Second
+	// safe is the part of what the partner was found to admit at which calls are sent, for so many
+	// units. Each refusal costs a pause, so it must not come much oftener than that.
+	safe, holds = 0.97, 30
+	// probing is by which factor the rate grows in a unit from there on, and seeking is that while
+	// it is not known what the partner admits.
+	probing, seeking = 1.05, 4
+	// forgotten is after how many further units without a refusal nothing is bounded any more.
+	forgotten = 60
+)
+
+// rate returns how many calls may be sent in a second, and by how much that grows in a second. Zero
+// stands for any number.
+func (p *pace) rate(now time.Time) (rate, growth float64) {
+	if p.Base == 0 {
+		return 0, 0
+	}
+	units, factor := now.Sub(p.From).Seconds()/p.Unit.Seconds(), float64(seeking)
+	if p.Known {
+		units, factor = units-holds, probing
+	}
+	switch {
+	case units <= 0:
+		return p.Base, 0
+	case units > forgotten:
+		return 0, 0
+	}
+	rate = p.Base * math.Pow(factor, units)
+	return rate, rate * math.Log(factor) / p.Unit.Seconds()
+}
+
+// run is what a process has seen since the last pause.
+type run struct {
+	accepted float64   // how many calls were accepted
+	first    time.Time // when the first of them was
+	bound    bool      // some call has waited for its turn
+}
+
+// refused takes in that the partner refuses calls from now on, until the pause ends.
+func (p *pace) refused(seen *run, now time.Time, pause time.Duration) {
+	rate, growth := p.rate(now.Add(-ahead)) // Calls that wait were given their places then.
+	t := max(now.Sub(p.From).Seconds(), 1e-3)
+	switch {
+	case seen.accepted == 0:
+		// Perhaps all are refused for now, whatever the rate.
+		if p.Known {
+			p.Base, p.Known = rate/2, false
+		}
+	case rate > 0 && !p.Known && t < p.Unit.Seconds()/2:
+		p.Base = rate / 2 // Too early to tell.
+	case rate > 0 && seen.bound:
+		// Some call more than the partner admits was sent since the pause, or since the rate has
+		// grown above what the partner admits.
+		over, most := max(1/t, math.Sqrt(2*growth)), rate/2
+		switch {
+		case t < 2*p.Unit.Seconds():
+			over = max(over, rate/8)
+		case p.Known:
+			most = rate / 10
+		}
+		p.Base, p.Known = safe*(rate-min(over, most)), true
+	default:
+		// How much the partner admits is not known, but it is at least what it has.
+		p.Base, p.Known = max(seen.accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
+	}
+	p.Unit = max(pause, time.Second)
+	p.From = now.Add(pause)
+}
+
+// paceName is the name of the rule, and of the document, by which processes keep to a pace together.
+const paceName = "headgate.outbound.pace"
+
+// paceEvery is how often a process reads the pace while it makes calls.
+const paceEvery = 5 * time.Second
+
+// paced returns the check by which all processes keep to the pace; none if there is no pace, or if
+// each process has its own. A unit is a microsecond, as in pauseRule: a call uses up as many as are
+// between two calls, so one counter serves all paces.
+func (c *call) paced(now time.Time) (headgate.Check, bool) {
+	if c.t.documents == nil {
+		return headgate.Check{}, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rate, _ := c.partner.pace.rate(now)
+	gap := int64(1e6 / max(rate, 1e-2))
+	if rate == 0 || gap == 0 {
+		return headgate.Check{}, false
+	}
+	// Two may come close together, because they do not take the same time to the store.
+	if burst := gap + gap/4; c.rule == nil || c.rule.Limits()[0].Burst != burst {
+		c.rule = headgate.MustRule(paceName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: burst})
+	}
+	return headgate.Check{Rule: c.rule, Key: c.name, Cost: gap}, true
+}
+
+// keptPace is a pace as the store keeps it.
+type keptPace struct {
+	pace
+	Ends headgate.Instant `json:"ends"` // when the last pause ended, by the store's clock
+}
+
+// fetchPace reads the pace. The zero pace stands for none, and for what cannot be read.
+func (c *call) fetchPace(ctx context.Context) (pace, store.Document, error) {
+	d, err := c.t.documents.ReadDocument(ctx, paceName+" "+c.name)
+	if err != nil || len(d.Value) == 0 {
+		return pace{}, d, err
+	}
+	var kept keptPace
+	if err := json.Unmarshal(d.Value, &kept); err != nil || kept.Base < 0 || kept.Unit <= 0 {
+		return pace{}, d, nil //nolint:nilerr // It is another program's, and written anew.
+	}
+	kept.From = time.Now().Add(time.Duration(kept.Ends-d.Now) * time.Microsecond)
+	return kept.pace, d, nil
+}
+
+// readPace reads the pace if that was not done for so long.
+func (c *call) readPace(ctx context.Context, now time.Time, every time.Duration) {
+	if c.t.documents == nil {
+		return
+	}
+	c.mu.Lock()
+	due := now.Sub(c.read) >= every
+	if due {
+		c.read = now
+	}
+	c.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellWithin)
+	defer cancel()
+	switch p, d, err := c.fetchPace(ctx); {
+	case err == nil:
+		c.adopt(p, d.Version)
+	case c.ctx.Err() == nil:
+		c.failed(err)
+	}
+}
+
+// adopt keeps to a pace from now on.
+func (p *partner) adopt(to pace, version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shape == version {
+		return
+	}
+	p.shape, p.pace, p.seen = version, to, run{}
+	p.next = to.From
+}
+
+// learnPace takes in that the partner refuses calls, for all processes.
+func (c *call) learnPace(now time.Time, pause time.Duration) {
+	if c.t.documents == nil {
+		c.refused(now, pause)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
+	defer cancel()
+	for {
+		p, d, err := c.fetchPace(ctx)
+		if err != nil {
+			c.failed(err)
+			return
+		}
+		c.mu.Lock()
+		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0) {
+			c.mu.Unlock()
+			c.adopt(p, d.Version) // Another process was refused first.
+			return
+		}
+		p.refused(&c.seen, now, pause)
+		c.mu.Unlock()
+		value, err := json.Marshal(keptPace{p, d.Now + headgate.Instant(time.Until(p.From).Microseconds())})
+		if err != nil {
+			c.failed(err)
+			return
+		}
+		written, err := c.t.documents.WriteDocument(ctx, d, value, (holds+2*forgotten)*p.Unit)
+		if err != nil {
+			c.failed(err)
+			return
+		}
+		if written {
+			c.readPace(ctx, now, 0)
+			return
+		}
+	}
+}
