@@ -21,8 +21,10 @@ type limiter struct {
 	// redis says that it needs a Redis of its own. restarts says that this is killed during the
 	// audit, and is there again after two seconds, with its data.
 	redis, restarts bool
-	// command starts a process, with the counters in the Redis at a URL.
-	command func(redis string) []string
+	// door is the flag of a server of Headgate that the processes ask; empty if they ask none.
+	door string
+	// command starts a process, with the counters in the Redis at a URL, or in the server at an address.
+	command func(counters string) []string
 	// flags are those of the audit, and url has ADDR for the address.
 	flags []string
 	url   string
@@ -62,6 +64,7 @@ type field struct {
 	ours, nginx, envoy                        string
 	rateLimit                                 func(redis string) []string
 	envoyProgram, crab, cell, py, npm, module string
+	clients                                   string // where our packages for other languages are
 	// upstream is where the gateway passes requests on to.
 	upstream string
 }
@@ -85,6 +88,9 @@ func prepare(ctx context.Context, w *measure.Work) (*field, error) {
 	if f.module, err = filepath.Abs("internal/truthbench/testdata"); err != nil {
 		return nil, err
 	}
+	if f.clients, err = filepath.Abs("../client"); err != nil {
+		return nil, err
+	}
 	f.nginx, f.envoy = filepath.Join(f.module, "nginx.conf"), filepath.Join(f.module, "envoy.yaml")
 	f.envoyProgram, f.crab = servers.Find("envoy"), servers.Find("throttlecrab-server")
 	f.cell, f.py, f.npm = servers.Find("libredis_cell.so"), servers.Find("python-peers"), servers.Find("node-peers")
@@ -99,9 +105,13 @@ func lacks(path, name string) error {
 	return fmt.Errorf("%w: %s, which scripts/install-test-programs --bench installs", exec.ErrNotFound, name)
 }
 
-// configured is the command of a program whose configuration has ADDR and PORT.
+// startEnvoy starts the first of the arguments of configured.
+const startEnvoy = `"$3" -c config.yaml --disable-hot-restart --concurrency 2 --log-level error`
+
+// configured is the command of a program whose configuration has ADDR and PORT, and ASKED for the port of
+// the second argument.
 func configured(file, script string, args ...string) []string {
-	return append([]string{"sh", "-c", `sed "s/ADDR/$1/; s/PORT/${1##*:}/" "$2" >config.yaml && exec ` + script, "sh", "ADDR", file}, args...)
+	return append([]string{"sh", "-c", `sed "s/ADDR/$1/; s/PORT/${1##*:}/; s/ASKED/${4##*:}/" "$2" >config.yaml && exec ` + script, "sh", "ADDR", file}, args...)
 }
 
 // limiters are all of them, in the order of the tables.
@@ -116,7 +126,7 @@ func (f *field) limiters() []limiter {
 		{name: "nginx, limit_req with delays", command: nginx, flags: []string{"--limit", "10/1s/6"}, url: "http://ADDR/queue", missing: noNginx},
 		{
 			name: "Envoy, local rate limit", flags: ten, url: "http://ADDR/", missing: lacks(f.envoyProgram, "Envoy"),
-			command: always(configured(f.envoy, `"$3" -c config.yaml --disable-hot-restart --concurrency 2 --log-level error`, f.envoyProgram)...),
+			command: always(configured(f.envoy, startEnvoy, f.envoyProgram)...),
 		},
 		{
 			name: "envoyproxy/ratelimit, Redis, three processes", programs: 3, redis: true, command: f.rateLimit,
@@ -192,9 +202,7 @@ func (f *field) throttlecrab(name string, flags ...string) limiter {
 
 func (f *field) express(name string, flags ...string) limiter {
 	l := limiter{name: name, programs: 3, redis: true, flags: append([]string{"--limit", "10/5s", "--fresh"}, flags...), url: "http://ADDR/", missing: lacks(f.npm, "express-rate-limit")}
-	l.command = func(redis string) []string {
-		return []string{"env", "NODE_PATH=" + filepath.Join(f.npm, "node_modules"), "node", filepath.Join(f.module, "express.js"), "PORT", redis}
-	}
+	l.command = func(redis string) []string { return append(f.node("express.js"), redis) }
 	return l
 }
 
@@ -202,10 +210,7 @@ func (f *field) express(name string, flags ...string) limiter {
 func (f *field) slowapi(name, storage string, flags ...string) limiter {
 	l := limiter{name: name, redis: storage == "", flags: append([]string{"--limit", "10/5s", "--fresh"}, flags...), url: "http://ADDR/", missing: lacks(f.py, "slowapi")}
 	l.command = func(redis string) []string {
-		return []string{
-			"env", "PYTHONPATH=" + f.py, "PYTHONDONTWRITEBYTECODE=1", "STORAGE=" + cmp.Or(storage, redis),
-			"python3", "-m", "uvicorn", "--app-dir", f.module, "--workers", "4", "--no-access-log", "--log-level", "critical", "--host", "127.0.0.1", "--port", "PORT", "slow:app",
-		}
+		return append([]string{"env", "STORAGE=" + cmp.Or(storage, redis)}, f.uvicorn("slow:app")...)
 	}
 	return l
 }
@@ -243,10 +248,50 @@ func (f *field) headgates(ten []string, with func(...string) []string) []limiter
 		{name: "Headgate, middleware", flags: ten, url: "http://ADDR/", command: f.middleware},
 	}
 	doors = append(doors, three(doors[0]), three(doors[2]), three(doors[4]), three(doors[7]))
+	doors = append(doors, f.asking(ten)...)
 	for i := range doors {
 		doors[i].ours = true
 	}
 	return doors
+}
+
+// asking is what asks a server of Headgate for each request, as more than one process where that is
+// usual.
+func (f *field) asking(ten []string) []limiter {
+	fresh := append(append([]string{}, ten...), "--fresh")
+	return []limiter{
+		{
+			name: "Headgate, Envoy's filter ext_authz", door: "--grpc-listen", flags: ten, url: "http://ADDR/", missing: lacks(f.envoyProgram, "Envoy"),
+			command: func(server string) []string {
+				return configured(filepath.Join(f.module, "authz.yaml"), startEnvoy, f.envoyProgram, server)
+			},
+		},
+		{
+			name: "Headgate, middleware for Python, four workers", door: "--listen", flags: fresh, url: "http://ADDR/", missing: lacks(f.py, "FastAPI"),
+			command: func(server string) []string {
+				return append([]string{"env", "SERVICE=" + server}, f.uvicorn("limited:app")...)
+			},
+		},
+		{
+			name: "Headgate, middleware for Express, three processes", programs: 3, door: "--listen", flags: fresh, url: "http://ADDR/", missing: lacks(f.npm, "Express"),
+			command: func(server string) []string {
+				return append(f.node("limited.js"), server, filepath.Join(f.clients, "node"))
+			},
+		},
+	}
+}
+
+// node runs a script of testdata, with the port as its first argument.
+func (f *field) node(script string) []string {
+	return []string{"env", "NODE_PATH=" + filepath.Join(f.npm, "node_modules"), "node", filepath.Join(f.module, script), "PORT"}
+}
+
+// uvicorn serves an application of testdata with four workers.
+func (f *field) uvicorn(app string) []string {
+	return []string{
+		"env", "PYTHONPATH=" + f.py + string(filepath.ListSeparator) + filepath.Join(f.clients, "python", "src"), "PYTHONDONTWRITEBYTECODE=1",
+		"python3", "-m", "uvicorn", "--app-dir", f.module, "--workers", "4", "--no-access-log", "--log-level", "critical", "--host", "127.0.0.1", "--port", "PORT", app,
+	}
 }
 
 func (f *field) gateway(string) []string {

@@ -180,6 +180,13 @@ func (f *field) start(ctx context.Context, l *limiter, listen string) (_ *front,
 			b.restart = func() error { return r.Restart(ctx, 2*time.Second) }
 		}
 	}
+	if l.door != "" {
+		p, err := servers.Start(ctx, f.serve(l.door)(url))
+		if err != nil {
+			return nil, nil, err
+		}
+		ends, url = append(ends, p.Stop), p.Addr
+	}
 	for range max(l.programs, 1) {
 		p, err := servers.Start(ctx, l.command(url))
 		if err != nil {
