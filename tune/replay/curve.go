@@ -37,6 +37,7 @@ func newCurve(requests int64) *curve {
 	c := &curve{left: requests, scaled: make(map[*headgate.Rule]*trial), found: make(map[string]*tried)}
 	if requests > 0 {
 		c.counters = newCounters(len(factors), maxTried)
+		c.counters.sweepAt = maxTried // So few requests seldom need that any are dropped.
 	}
 	return c
 }
@@ -52,14 +53,8 @@ func (c *curve) add(b *binding, now headgate.Instant) {
 			c.scaled[rule] = t
 		}
 		t.of.requests++
-		check := [1]headgate.Check{b.checks[i]}
-		check[0].Shadow = false
 		for way, scaled := range t.rules {
-			if scaled == nil {
-				continue
-			}
-			check[0].Rule = scaled
-			if c.counters.take(way, now, check[:], at, nil, false) != 0 {
+			if scaled != nil && !c.counters.takeOne(way, now, scaled, b.checks[i].Units(), at) {
 				t.of.denied[way]++
 			}
 		}
