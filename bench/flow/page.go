@@ -38,7 +38,7 @@ on without them. Limits begin at 20 and may go up to 1000. All contenders meet t
 
 Cells have the mean and the worst of all runs: 30 of the knee, 2 of failsafe-go (its defaults, and the
 settings of Tripwire, its author's simulator), and 5 of others, implemented as they were published. **Goodput**
-is the work answered in time, as a share of what the best fixed limit gets done (tried: 8 to 1000).
+is the work answered in time, as a share of what the best fixed limit gets done (tried: 3 to 1000).
 **Refused** is in percent of attempts. Nothing was chosen by looking at runs of scenarios with a \*.
 `
 

@@ -32,8 +32,10 @@ func groups() []group {
 		simulate.Shifted(1.5), simulate.Routes(2), simulate.FiveTimesSlower(0.7), simulate.FiveTimesSlower(1.5),
 		simulate.Cold(1.5), simulate.TenTimes(),
 	}
-	calmAside, busyAside := aside()
-	calm, busy = append(calm, calmAside...), append(busy, busyAside...)
+	for _, f := range []func() (calm, busy []simulate.Scenario){more, aside} {
+		c, b := f()
+		calm, busy = append(calm, c...), append(busy, b...)
+	}
 	return []group{
 		{"A queue: refused of a load that is fine", true, calm},
 		{"A queue: goodput under too much load, or change", false, busy},
@@ -52,29 +54,34 @@ func shared(all []simulate.Scenario) []simulate.Scenario {
 	return all
 }
 
-// aside returns scenarios that nobody looked at while the estimator was designed.
-func aside() (calm, busy []simulate.Scenario) {
-	const half, end = 45 * time.Second, time.Hour
-	server := func(workers int, work time.Duration) simulate.Server {
-		return simulate.Server{Workers: simulate.Constant(workers), Work: simulate.Constant(work), Spread: 0.5}
+// half is when what changes in the scenarios of others and aside changes; they last twice as long.
+const half, end = 45 * time.Second, time.Hour
+
+// server has requests whose durations are log-normal, with σ = 0.5.
+func server(workers int, work time.Duration) simulate.Server {
+	return simulate.Server{Workers: simulate.Constant(workers), Work: simulate.Constant(work), Spread: 0.5}
+}
+
+// one is a scenario whose load is times × workers, in the mean size of requests at the beginning.
+func one(name string, s simulate.Server, sizes simulate.Sizes, times func(time.Duration) float64) simulate.Scenario {
+	l := simulate.Load{Sizes: sizes, Deadline: 2 * time.Second}
+	mean := simulate.Constant(1.0)
+	if sizes.Mean != nil {
+		mean = sizes.Mean
 	}
-	// The load is times × workers, in the mean size of requests at the beginning.
-	one := func(name string, s simulate.Server, sizes simulate.Sizes, times func(time.Duration) float64) simulate.Scenario {
-		l := simulate.Load{Sizes: sizes, Deadline: 2 * time.Second}
-		mean := simulate.Constant(1.0)
-		if sizes.Mean != nil {
-			mean = sizes.Mean
-		}
-		l.Rate = func(at time.Duration) float64 {
-			return times(at) * float64(s.Workers(0)) / s.Work(0).Seconds() / mean(at)
-		}
-		for at := time.Duration(0); at < 2*half; at += 100 * time.Millisecond {
-			l.Peak = max(l.Peak, l.Rate(at))
-		}
-		return simulate.Scenario{
-			Name: name + " \\*", Seed: 50, From: 10 * time.Second, Length: 2 * half, Server: s, Loads: []simulate.Load{l},
-		}
+	l.Rate = func(at time.Duration) float64 {
+		return times(at) * float64(s.Workers(0)) / s.Work(0).Seconds() / mean(at)
 	}
+	for at := time.Duration(0); at < 2*half; at += 100 * time.Millisecond {
+		l.Peak = max(l.Peak, l.Rate(at))
+	}
+	return simulate.Scenario{
+		Name: name, Seed: 50, From: 10 * time.Second, Length: 2 * half, Server: s, Loads: []simulate.Load{l},
+	}
+}
+
+// more returns further scenarios that were looked at while the estimator was designed.
+func more() (calm, busy []simulate.Scenario) {
 	back := simulate.Mixed(1, 200, simulate.Between(half, end, 0.1, 0.5))
 	rare := simulate.Mixed(2, 500, simulate.Constant(0.05))
 	swing := func(at time.Duration) float64 { return 0.45 + 0.25*math.Sin(2*math.Pi*at.Seconds()/20) }
@@ -89,10 +96,13 @@ func aside() (calm, busy []simulate.Scenario) {
 	lost := server(100, time.Millisecond)
 	lost.Workers = simulate.Between(half, end, 60, 100)
 	millisecond := server(20, time.Millisecond)
+	wide, wider := server(8, 30*time.Millisecond), server(20, 100*time.Millisecond)
+	wide.Spread, wider.Spread = 1, 1.5
 	calm = []simulate.Scenario{
 		one("200 ms: from every second to every tenth, 0.7×", millisecond, back, simulate.Constant(0.7)),
 		one("2 ms, every twentieth 500 ms, 0.65×", millisecond, rare, simulate.Constant(0.65)),
 		one("a heavier tail, 0.6×", server(20, 50*time.Millisecond), simulate.Pareto(1.3), simulate.Constant(0.6)),
+		one("σ = 1.5, 0.65×", wider, simulate.Sizes{}, simulate.Constant(0.65)),
 		one("four workers, 0.6×", server(4, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(0.6)),
 		one("1 and 200 ms, the load swings from 0.2× to 0.7×", millisecond, simulate.Mixed(1, 200, simulate.Constant(0.1)), swing),
 	}
@@ -100,10 +110,44 @@ func aside() (calm, busy []simulate.Scenario) {
 		one("200 ms: from every second to every tenth, 1.3×", millisecond, back, simulate.Constant(1.3)),
 		one("2 ms, every twentieth 500 ms, 2×", millisecond, rare, simulate.Constant(2.0)),
 		one("a heavier tail, 2×", server(20, 50*time.Millisecond), simulate.Pareto(1.3), simulate.Constant(2.0)),
+		one("eight workers, σ = 1, 1.4×", wide, simulate.Sizes{}, simulate.Constant(1.4)),
+		one("σ = 1.5, 1.3×", wider, simulate.Sizes{}, simulate.Constant(1.3)),
+		one("three workers, 2×", server(3, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(2.0)),
 		one("four workers, 1.5×", server(4, 50*time.Millisecond), simulate.Sizes{}, simulate.Constant(1.5)),
 		one("1 and 200 ms, three times as slow, 0.7×", slow, simulate.Mixed(1, 200, simulate.Constant(0.1)), simulate.Constant(0.7)),
 		one("1 and 200 ms, 100 workers, then 60, 1.5×", lost, simulate.Mixed(1, 200, simulate.Constant(0.1)), simulate.Constant(1.5)),
 		one("bursts of 2× for a second in five", server(20, 50*time.Millisecond), simulate.Sizes{}, bursts),
+	}
+	return calm, busy
+}
+
+// aside returns scenarios that nobody looked at while the estimator was designed.
+func aside() (calm, busy []simulate.Scenario) {
+	flips := simulate.Mixed(2, 300, func(at time.Duration) float64 {
+		if at/(10*time.Second)%2 == 0 {
+			return 0.05
+		}
+		return 0.3
+	})
+	grows := func(at time.Duration) float64 { return 0.1 + 0.6*at.Seconds()/(2*half).Seconds() }
+	slower := func(s simulate.Server, times int) simulate.Server {
+		work := s.Work(0)
+		s.Work = simulate.Between(half, end, time.Duration(times)*work, work)
+		return s
+	}
+	millisecond, always, wide := server(20, time.Millisecond), server(20, 50*time.Millisecond), server(50, 40*time.Millisecond)
+	always.Spread, wide.Spread = 0.01, 1
+	calm = []simulate.Scenario{
+		one("3 and 100 ms, 40 workers, 0.68× \\*", server(40, time.Millisecond), simulate.Mixed(3, 100, simulate.Constant(0.05)), simulate.Constant(0.68)),
+		one("the load grows from 0.1× to 0.7× \\*", server(20, 50*time.Millisecond), simulate.Sizes{}, grows),
+		one("2 and 300 ms, the mix flips every 10 s, 0.6× \\*", millisecond, flips, simulate.Constant(0.6)),
+	}
+	busy = []simulate.Scenario{
+		one("2 and 300 ms, the mix flips every 10 s, 2× \\*", millisecond, flips, simulate.Constant(2.0)),
+		one("always 50 ms, 1.2× \\*", always, simulate.Sizes{}, simulate.Constant(1.2)),
+		one("four times as slow, 40 workers, 0.8× \\*", slower(server(40, 20*time.Millisecond), 4), simulate.Sizes{}, simulate.Constant(0.8)),
+		one("1 and 60 ms, ten times as slow, 0.5× \\*", slower(millisecond, 10), simulate.Mixed(1, 60, simulate.Constant(0.2)), simulate.Constant(0.5)),
+		one("50 workers, σ = 1, three times as slow, 0.7× \\*", slower(wide, 3), simulate.Sizes{}, simulate.Constant(0.7)),
 	}
 	return calm, busy
 }
@@ -132,7 +176,7 @@ func (c constant) Update(adaptive.Sample) int64 { return int64(c) }
 // best returns the goodput with the best limit that does not move, by seed.
 func best(s simulate.Scenario) []float64 {
 	limit, most := int64(0), 0.0
-	for _, n := range []int64{8, 16, 20, 22, 24, 27, 30, 35, 40, 60, 100, 220, 260, 1000} {
+	for _, n := range []int64{3, 4, 5, 6, 8, 10, 13, 16, 20, 22, 24, 27, 30, 35, 40, 60, 100, 220, 260, 1000} {
 		if good := goodput(virtual(seeded(s, 0), constant(n))); good > most*1.0005 {
 			limit, most = n, good
 		}

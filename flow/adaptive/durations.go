@@ -73,8 +73,9 @@ func middle(all []time.Duration) (d, err float64) {
 		return float64(all[len(all)-1])
 	}
 	off := math.Sqrt(squares) / sum / 2
+	wide := min(2*off, 0.5) // few durations lie within off
 	d = value(0.5)
-	return d, (value(0.5+off) - value(0.5-off)) / 2 / d
+	return d, (value(0.5+wide) - value(0.5-wide)) / 2 / d * off / wide
 }
 
 // quantile returns the duration that the given share of them does not exceed, and its relative standard

@@ -63,10 +63,10 @@ func (k *Knee) complete(took float64) bool {
 	s := k.summary(took)
 	if t := &k.trial; t.kind != none {
 		times, blur := s.longer(&t.before)
-		off := math.Abs(math.Log(times) - verdict*math.Log(t.moved(k.limit)))
+		off := math.Abs(math.Log(times) - verdict*math.Log(s.load/t.before.load))
 		return s.n >= max(s.back, t.before.back)+few && off > 2.5*blur || blur < sharp
 	}
-	return s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5
+	return s.n >= 2*few && (s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5)
 }
 
 // summary returns the summary of the window, which has lasted for took.
@@ -82,6 +82,7 @@ func (k *Knee) summary(took float64) summary {
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
 	if w.good > 0 {
 		s.mean = w.sum / w.good
+		s.load = w.load / all
 		s.blur = math.Sqrt(max(w.squares/w.good/(s.mean*s.mean)-1, 0) / w.good)
 		var back int
 		s.at, s.err, back = k.took.typical(int(w.good + w.bad))
@@ -105,8 +106,10 @@ func (k *Knee) ratio(s *summary, errors float64) float64 {
 }
 
 // longer returns how many times as long the same work takes in s as in than, and the standard error
-// of the logarithm of that. By Little's law it is the ratio of the means, but only if the mix of
-// work is the same. Typical work, compared as in ratio, knows without that.
+// of the logarithm of that. By Little's law it is how much more was in progress for what got done, but
+// only if the mix of work is the same. That is not the ratio of the means while work from before the
+// change is still in progress: it is the longest there is. Typical work, compared as in ratio, knows
+// without the mix.
 func (s *summary) longer(than *summary) (times, blur float64) {
 	if s.at.short < than.at.short {
 		times, blur = than.longer(s)
@@ -117,18 +120,20 @@ func (s *summary) longer(than *summary) (times, blur float64) {
 	queued := mean / max(mean-waits, mean/10)
 	short, long := s.at.short/than.at.short, s.at.long/than.at.long
 	shortErr, longErr := math.Hypot(s.err.short, than.err.short), math.Hypot(s.err.long, than.err.long)
-	upper := long * (1 + doubt*longErr)
+	// In a shared server, short and long work may have become longer by as much as their errors allow.
+	upper := long * math.Exp(doubt*longErr)
 	if upper < 1 {
-		upper = short // Something else has changed.
+		upper = math.Inf(1) // Long work says nothing: it is other work.
 	}
 	shared := max(queued, min(short, long))
-	upper = max(queued, min(short, upper))
+	upper = max(queued, min(short*math.Exp(doubt*shortErr), upper))
 	err := math.Hypot(shortErr*min(1, s.at.short/mean*queued), math.Log(upper/shared))
 	if shared > queued {
 		err = math.Hypot(shortErr, math.Log(upper/shared))
 	}
 	a, b := 1/max(err*err, 1e-4), 1/max(s.blur*s.blur+than.blur*than.blur, 1e-4)
-	return math.Exp((a*math.Log(shared) + b*math.Log(s.mean/than.mean)) / (a + b)), math.Sqrt(1 / (a + b))
+	little := s.load / than.load * than.rate / s.rate
+	return math.Exp((a*math.Log(shared) + b*math.Log(little)) / (a + b)), math.Sqrt(1 / (a + b))
 }
 
 // add adds a newer window. Older windows then count half as much.
@@ -140,6 +145,7 @@ func (s *summary) add(newer *summary) {
 	mixed := *newer
 	mixed.n = n
 	mixed.mean, mixed.blur = mix(s.mean, newer.mean), newer.blur*root
+	mixed.rate, mixed.load = mix(s.rate, newer.rate), mix(s.load, newer.load)
 	mixed.at = typical{mix(s.at.short, newer.at.short), mix(s.at.long, newer.at.long)}
 	mixed.err = typical{newer.err.short * root, newer.err.long * root}
 	*s = mixed
@@ -194,6 +200,9 @@ func (k *Knee) judge(now time.Duration, took float64) {
 		k.lower(now, overload, before, k.limit*min(1-s.share, 0.7))
 		return
 	case s.binds && certain > slow:
+		if float64(now-k.bound) < s.at.long && s.share == 0 {
+			return // The limit has bound for too short a time to be the reason.
+		}
 		if !k.lower(now, slower, s, max(k.limit/ratio*room, min(k.limit/ratio+some, k.limit*0.9), k.limit/2)) {
 			// The limit is as low as it may be. Whether it should be, a higher one shows.
 			k.reach(now, before)
@@ -230,7 +239,7 @@ func (k *Knee) useless(now time.Duration, s *summary) bool {
 		return false
 	}
 	times, blur := s.longer(&from)
-	if math.Log(times)-doubt*blur < verdict*math.Log(s.limit/from.limit) {
+	if math.Log(times)-doubt*blur < verdict*math.Log(s.load/from.load) {
 		return false
 	}
 	k.steady, k.streak = true, 0
@@ -251,7 +260,7 @@ func (t *typical) atMost(other typical) {
 func (k *Knee) learn(now time.Duration, s summary, pace float64) {
 	if s.at.short*(1+doubt*s.err.short) < k.base.short*(1-gap) {
 		// The work has become faster, but it may still wait. A probe soon finds out.
-		k.base.short = s.at.short
+		k.base.short = s.at.short * (1 + doubt*s.err.short)
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
 	}
 	toward := func(base *float64, is, err float64) {
@@ -267,7 +276,7 @@ func (k *Knee) learn(now time.Duration, s summary, pace float64) {
 	toward(&k.base.short, s.at.short, s.err.short)
 	if s.at.short < grows*k.base.short {
 		// Nothing waits.
-		k.base.long += (s.at.long - k.base.long) * 0.5
+		k.base.long += (s.at.long - k.base.long) * 0.2
 	} else {
 		toward(&k.base.long, s.at.long, s.err.long)
 	}
@@ -290,7 +299,7 @@ func (k *Knee) lower(now time.Duration, kind trialKind, before summary, limit fl
 		return false
 	}
 	if k.trial.kind == none {
-		k.trial = trial{kind, before, float64(now-k.bound) > before.at.long}
+		k.trial = trial{kind, before}
 	}
 	k.change(now, limit)
 	return true
@@ -331,7 +340,7 @@ func (k *Knee) reach(now time.Duration, s summary) bool {
 	if limit == k.limit {
 		return false
 	}
-	k.trial = trial{raised, s, true}
+	k.trial = trial{raised, s}
 	k.change(now, limit)
 	return true
 }
@@ -339,14 +348,6 @@ func (k *Knee) reach(now time.Duration, s summary) bool {
 // jittered returns a random time between d and 2·d.
 func (k *Knee) jittered(d time.Duration) time.Duration {
 	return time.Duration((1 + k.random.Float64()) * float64(d))
-}
-
-// moved returns the limit as a multiple of what was in progress before the change.
-func (t *trial) moved(limit float64) float64 {
-	if t.before.binds {
-		return limit / t.before.limit
-	}
-	return limit / min(t.before.limit, t.before.rate*t.before.mean)
 }
 
 // tried evaluates the first window under a changed limit. It returns true if the window must not be
@@ -360,7 +361,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 		k.trial = trial{}
 		return false
 	}
-	moved := t.moved(k.limit)
+	moved := s.load / before.load
 	if t.kind == slower && moved > 1-gap {
 		return false // the change is too small to tell; the limit may be lowered further
 	}
@@ -370,10 +371,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	times, blur := s.longer(&before)
 	bound := math.Pow(moved, verdict)
 	off := math.Log(times / bound)
-	doubts := 0.0
-	if math.Abs(off) < blur {
-		doubts = 1
-	}
+	certain := math.Abs(off) > doubt*blur
 	waits := (off < 0) == (moved < 1)
 	// If less gets done after a large cut, nothing waits any more.
 	idle := t.kind == slower && moved < small && math.Log(times)-most*math.Log(moved) > doubt*blur
@@ -387,21 +385,24 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 		k.change(now, before.limit)
 		return true
 	case t.kind == raised:
-		k.slowed(now, &before, &s, 1/moved, doubts)
+		if certain {
+			k.slowed(now, &before, &s, 1/moved)
+		}
 		return false
-	case idle && t.firm:
+	case idle:
 		k.atLeast(now, s.at)
 	case waits && t.kind == lowered:
 		k.base.atMost(s.at)
 		k.probeAt = now // probe again until less gets done
 	case waits: // the base is right
-	case t.firm:
-		k.slowed(now, &s, &before, moved, doubts)
+	case certain:
+		k.slowed(now, &s, &before, moved)
 	}
 	// At the rate of before the change and with the duration of now, so much would be in progress. If
-	// nothing had been waiting, this is the old limit, so the cut is undone.
+	// nothing had been waiting, this is the old limit, so the cut is undone. A limit that is a little too
+	// high does less harm than one that is too low, so the error is added.
 	old := k.limit / moved
-	limit := min(max(margin*old*times, k.limit), old)
+	limit := min(max(margin*old*times*math.Exp(blur), k.limit), old)
 	if math.Floor(limit) <= math.Floor(k.limit) {
 		return false
 	}
@@ -411,18 +412,16 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 
 // slowed raises the base to what work takes under the lower limit, where that has not followed the
 // limit.
-func (k *Knee) slowed(now time.Duration, low, high *summary, moved, doubts float64) {
-	follows := func(low, lowErr, high, highErr float64) bool {
-		return low*(1-doubts*lowErr) <= high*(1+doubts*highErr)*math.Pow(moved, verdict)
-	}
+func (k *Knee) slowed(now time.Duration, low, high *summary, moved float64) {
+	followed := math.Pow(moved, verdict)
 	at := low.at
 	// A small change can mislead, so it raises the base only a little.
 	at.short = min(at.short, k.base.short/(moved*moved))
-	if follows(low.at.short, low.err.short, high.at.short, high.err.short) {
+	if low.at.short <= high.at.short*followed {
 		at.short = 0
 	}
 	// Long work that takes much longer under the lower limit is other work.
-	if follows(low.at.long, low.err.long, high.at.long, high.err.long) || low.at.long*moved >= high.at.long {
+	if low.at.long <= high.at.long*followed || low.at.long*moved >= high.at.long {
 		at.long = 0
 	}
 	k.atLeast(now, at)

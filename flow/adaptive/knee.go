@@ -77,15 +77,15 @@ func set[T comparable](v *T, value T) {
 // factor, so short and long work show it together. The base is how long these take without waiting.
 // What work takes longer is the wait. While the wait is small, or no more than about two wait, the limit
 // grows, faster from window to window; at first it doubles in the time that work takes. When the wait
-// is certain and the limit binds, the limit drops to what is in progress without those that wait
-// (Little's law), but at most by half. While the limit does not bind, it is not lowered because of
-// durations.
+// is certain and the limit has bound for as long as long work takes, the limit drops to what is in
+// progress without those that wait (Little's law), but at most by half. While the limit does not bind, it
+// is not lowered because of durations.
 //
 // Each change is a test. If as much gets done under the lower limit, then work had been waiting, and the
 // lower limit is right: cuts stay, and growth is undone. If less gets done in proportion, then no work
-// had been waiting: a cut is undone, and the base rises, because the work itself takes that long now. So
-// neither a change of the mix nor a server that became slower misleads Knee for long. Work that ends with
-// Overload counts as work that takes at least as long as it took.
+// had been waiting: a cut is undone. If that is certain, the base rises, because the work itself takes
+// that long now. So neither a change of the mix nor a server that became slower misleads Knee for long.
+// Work that ends with Overload counts as work that takes at least as long as it took.
 //
 // Under steady overload, there is no work without waiting to learn the base from. Therefore the limit
 // is lowered for a test now and then while it binds. It is raised for a test where work seems to wait
@@ -144,6 +144,7 @@ type window struct {
 	began     time.Duration
 	good, bad float64
 	ignored   float64
+	load      float64 // the sum of InFlight
 	look      float64 // how many successes there must be before the next summary
 	full      float64 // the samples that began when as much was in progress as the limit allows
 	sum       float64 // of the durations of successful work, in nanoseconds
@@ -157,6 +158,7 @@ type summary struct {
 	limit float64 // the limit during the window
 	binds bool    // as much was in progress as the limit allows, most of the time
 	idle  bool    // far less was in progress than the limit allows
+	load  float64 // how much was in progress on average
 	rate  float64 // successes per nanosecond
 	mean  float64 // the mean duration of successes, in nanoseconds; zero if there are none
 	blur  float64 // the relative standard error of mean
@@ -172,7 +174,6 @@ type summary struct {
 type trial struct {
 	kind   trialKind
 	before summary
-	firm   bool // the limit had bound for as long as long work takes
 }
 
 type trialKind uint8
@@ -225,6 +226,7 @@ func (k *Knee) Update(s Sample) int64 {
 		return k.Limit()
 	}
 	w.inFlight = max(w.inFlight, s.InFlight)
+	w.load += float64(s.InFlight)
 	if float64(s.InFlight) >= 0.95*math.Floor(k.limit) {
 		w.full++
 	}
