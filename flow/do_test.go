@@ -27,7 +27,7 @@ func TestDo(t *testing.T) {
 	}{
 		{nil, flow.Success},
 		{failure, flow.Ignore},
-		{context.Canceled, flow.Ignore},
+		{context.Canceled, flow.Canceled},
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), flow.Overload},
 		{headgate.ErrUnavailable, flow.Overload},
 		{&flow.Rejection{Reason: flow.ReasonBusy}, flow.Overload},

@@ -10,9 +10,8 @@ import (
 type Outcome uint8
 
 const (
-	// Ignore is for work whose duration says nothing about load: its caller cancelled it, it failed
-	// at once for a reason of its own, or it was a stream that lasts as long as its client likes.
-	// It is the zero Outcome.
+	// Ignore is for work whose duration says nothing about load: it failed at once for a reason of
+	// its own, or it was a stream that lasts as long as its client likes. It is the zero Outcome.
 	Ignore Outcome = iota
 	// Success is for work that was done, so that its duration is meaningful.
 	Success
@@ -22,6 +21,9 @@ const (
 	// Unused is for work that never began. Gates that charge when work begins give the charge back.
 	// [Chain] uses it to give back permits when a later gate refuses.
 	Unused
+	// Canceled is for work whose caller left before it had ended. It would have taken at least as
+	// long as it took; whether the caller left because of that, an estimator has to find out.
+	Canceled
 
 	outcomes // the number of outcomes
 )
@@ -29,9 +31,9 @@ const (
 // Outcomes is the number of outcomes.
 const Outcomes = int(outcomes)
 
-var outcomeNames = [outcomes]string{"ignore", "success", "overload", "unused"}
+var outcomeNames = [outcomes]string{"ignore", "success", "overload", "unused", "canceled"}
 
-// String returns "ignore", "success", "overload" or "unused".
+// String returns "ignore", "success", "overload", "unused" or "canceled".
 func (o Outcome) String() string {
 	if o < outcomes {
 		return outcomeNames[o]

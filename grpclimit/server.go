@@ -311,7 +311,7 @@ func (s *settings) describe(c *Call) (request flow.Request, ok bool) {
 func outcome(ctx context.Context, code codes.Code) flow.Outcome {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):
-		return flow.Ignore
+		return flow.Canceled
 	case err != nil:
 		return flow.Overload
 	}

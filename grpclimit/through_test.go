@@ -80,11 +80,17 @@ func throughOptions(t *testing.T, gate flow.Gate, load Load, options ...Option) 
 
 // What the gate learns of how calls end.
 func TestThroughLearns(t *testing.T) {
+	var leave context.CancelFunc
 	for _, c := range []struct {
 		name   string
 		answer func(ctx context.Context) error
 		want   flow.Outcome
 	}{
+		{"client leaves", func(ctx context.Context) error {
+			leave()
+			<-ctx.Done()
+			return ctx.Err()
+		}, flow.Canceled},
 		{"ok", func(context.Context) error { return nil }, flow.Success},
 		{"unavailable", func(context.Context) error { return status.Error(codes.Unavailable, "") }, flow.Overload},
 		{"exhausted", func(context.Context) error { return status.Error(codes.ResourceExhausted, "") }, flow.Overload},
@@ -101,7 +107,10 @@ func TestThroughLearns(t *testing.T) {
 	} {
 		gate := &spy{}
 		api := start(t, &service{answer: c.answer}, throughOptions(t, gate, Load{}))
-		_, _ = api.UnaryCall(t.Context(), new(testpb.SimpleRequest))
+		var ctx context.Context
+		ctx, leave = context.WithCancel(t.Context())
+		_, _ = api.UnaryCall(ctx, new(testpb.SimpleRequest))
+		leave()
 		if got := gate.told(t, 1); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: the gate was told %v, want %v", c.name, got, c.want)
 		}

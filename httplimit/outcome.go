@@ -134,9 +134,10 @@ type Load struct {
 //
 //   - An answer of 200 to 399 is a [flow.Success].
 //   - 503 and 504 are [flow.Overload], and so is a context whose deadline has passed.
+//   - [flow.Canceled] if the client has gone.
 //   - Everything else says nothing about load, and is [flow.Ignore]: other answers of 400 and
-//     more, a panic, a client that has gone, an answer that was flushed before it was complete,
-//     and a request for more than a quarter of whose time the server waited for the client.
+//     more, a panic, an answer that was flushed before it was complete, and a request for more than
+//     a quarter of whose time the server waited for the client.
 //
 // Server-sent events, and connections that are hijacked or upgraded, give their permits back when
 // they begin, because they last as long as their clients like. Handlers that know more use [Done].
@@ -187,8 +188,10 @@ func (s *settings) describe(r *http.Request) (request flow.Request, ok bool) {
 func (p *Passage) outcome(status int) flow.Outcome {
 	err := p.r.Context().Err()
 	switch {
-	case errors.Is(err, context.Canceled), admission.IsEvents(p.header["Content-Type"]):
+	case admission.IsEvents(p.header["Content-Type"]):
 		return flow.Ignore
+	case errors.Is(err, context.Canceled):
+		return flow.Canceled
 	case err != nil, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		return flow.Overload
 	case status >= http.StatusOK && status < http.StatusBadRequest:

@@ -116,7 +116,7 @@ func TestThroughLearns(t *testing.T) {
 			w.WriteHeader(500)
 		}, flow.Overload, false},
 		"flushed":             {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a"); w.(http.Flusher).Flush() }, flow.Ignore, false},
-		"cancelled":           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, flow.Ignore, true},
+		"cancelled":           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, flow.Canceled, true},
 		"server-sent events":  {stream("text/event-stream; charset=utf-8", release), flow.Ignore, false},
 		"hijacked":            {hijack(release), flow.Ignore, false},
 		"slow to read a body": {func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, flow.Ignore, false},

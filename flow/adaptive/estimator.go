@@ -15,8 +15,8 @@ type Sample struct {
 	RTT time.Duration
 	// InFlight is how many units were in use when the work began, including its own.
 	InFlight int64
-	// Outcome is how the work ended. Durations with the outcomes Overload and Ignore say nothing
-	// about how long work takes.
+	// Outcome is how the work ended. Only durations with the outcome Success say how long
+	// work takes; with Overload and Canceled, it takes at least as long.
 	Outcome flow.Outcome
 }
 

@@ -84,6 +84,8 @@ func (k *Knee) summary(took float64) summary {
 		s.mean = w.sum / w.good
 		s.load = w.load / all
 		s.blur = math.Sqrt(max(w.squares/w.good/(s.mean*s.mean)-1, 0) / w.good)
+	}
+	if w.good+w.bad > 0 {
 		var back int
 		s.at, s.err, back = k.took.typical(int(w.good + w.bad))
 		s.back = float64(back)
@@ -197,7 +199,8 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	switch certain := k.ratio(&s, -doubt); {
 	case s.share-doubt*s.vague > bearable+1.3*k.tolerated:
 		k.holdUntil = now + k.jittered(3*k.config.Window)
-		k.lower(now, overload, before, k.limit*min(1-s.share, 0.7))
+		k.recent.at.long = max(k.recent.at.long, s.at.long)
+		k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5))
 		return
 	case s.binds && certain > slow:
 		if float64(now-k.bound) < s.at.long && s.share == 0 {
@@ -451,7 +454,7 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	}
 	// The same share of work fails as before, and less gets done, so the limit was not the cause.
 	k.trial = trial{}
-	k.tolerated = max(s.share, before.share)
+	k.tolerated = before.share
 	k.change(now, before.limit)
 	return true
 }

@@ -85,7 +85,8 @@ func set[T comparable](v *T, value T) {
 // lower limit is right: cuts stay, and growth is undone. If less gets done in proportion, then no work
 // had been waiting: a cut is undone. If that is certain, the base rises, because the work itself takes
 // that long now. So neither a change of the mix nor a server that became slower misleads Knee for long.
-// Work that ends with Overload counts as work that takes at least as long as it took.
+// Work that ends with Overload counts as work that takes at least as long as it took. So does work that
+// was Canceled later than work takes on average: its caller may have waited for too long.
 //
 // Under steady overload, there is no work without waiting to learn the base from. Therefore the limit
 // is lowered for a test now and then while it binds. It is raised for a test where work seems to wait
@@ -232,11 +233,11 @@ func (k *Knee) Update(s Sample) int64 {
 	}
 	rtt := max(s.RTT, 1)
 	switch {
-	case s.Outcome == flow.Ignore:
+	case s.Outcome == flow.Ignore, s.Outcome == flow.Canceled && float64(rtt)*w.good < w.sum:
 		w.ignored++
-	case s.Outcome == flow.Overload || k.config.Ceiling > 0 && s.RTT > k.config.Ceiling:
+	case s.Outcome != flow.Success, k.config.Ceiling > 0 && s.RTT > k.config.Ceiling:
 		w.bad++
-		if float64(rtt)*w.good > w.sum {
+		if float64(rtt)*w.good >= w.sum {
 			// It would have taken longer still.
 			k.took.add(rtt)
 		}

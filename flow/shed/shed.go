@@ -280,7 +280,7 @@ func (t *taking) GiveBack(outcome flow.Outcome) {
 }
 
 // learn updates the averages, and returns the outcome to report to the gate behind. Work that
-// waited here and then timed out, in less than twice the time in which nearly all work is done,
+// waited here and then timed out or was canceled, in less than twice the time in which nearly all work is done,
 // says nothing about the gate behind, because the wait used up its time.
 func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Outcome {
 	g.mu.Lock()
@@ -292,7 +292,7 @@ func (g *Gate) learn(t *taking, now time.Duration, outcome flow.Outcome) flow.Ou
 	case outcome == flow.Success:
 		g.spread += ((took - g.work).Abs() - g.spread) / 16
 		g.work += (took - g.work) / 16
-	case outcome == flow.Overload && t.waited && took < 2*g.ample():
+	case (outcome == flow.Overload || outcome == flow.Canceled) && t.waited && took < 2*g.ample():
 		return flow.Ignore
 	}
 	return outcome

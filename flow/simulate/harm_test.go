@@ -54,6 +54,23 @@ func TestAsGoodAsTheBestLimit(t *testing.T) {
 	}
 }
 
+// Callers who leave without a word when they have waited for too long are no reason to keep a limit at
+// which nobody is answered in time.
+func TestCallersWhoLeave(t *testing.T) {
+	t.Parallel()
+	for _, scenario := range []simulate.Scenario{simulate.FiveTimesSlower(0.7), shared(simulate.FiveTimesSlower(0.7))} {
+		scenario.Loads[0].Leaves = true
+		scenario.Loads[0].Deadline = 500 * time.Millisecond
+		seeds(scenario, func(scenario simulate.Scenario) {
+			good, best := goodput(subject{}.run(t, scenario)), fixed(t, cut(scenario), 24)
+			t.Logf("%s: goodput %.3f, with a limit of 24 %.3f", scenario.Name, good, best)
+			if good < 0.9*best {
+				missed(t, "%s, seed %d: goodput %.3f, with a limit of 24 %.3f; want 0.9 of that", scenario.Name, scenario.Seed, good, best)
+			}
+		})
+	}
+}
+
 // shared is the scenario with a server that all requests share.
 func shared(s simulate.Scenario) simulate.Scenario {
 	s.Name += ", shared"

@@ -204,7 +204,11 @@ func (r *run) decided(got answer) {
 	}
 	a.permit = got.permit
 	if a.load.Deadline > 0 {
-		r.events.add(a.sent+a.load.Deadline, func() { r.end(a, flow.Overload) })
+		late := flow.Overload
+		if a.load.Leaves {
+			late = flow.Canceled
+		}
+		r.events.add(a.sent+a.load.Deadline, func() { r.end(a, late) })
 	}
 	if r.Server.Fails != nil && r.Server.Fails(r.now, r.inServer) {
 		r.events.add(r.now+time.Millisecond, func() { r.end(a, flow.Ignore) })
@@ -280,7 +284,7 @@ func (r *run) end(a *attempt, outcome flow.Outcome) {
 		r.result.good(a, r.now)
 		return
 	}
-	if outcome == flow.Overload {
+	if outcome != flow.Ignore {
 		r.result.took(a, r.now)
 	}
 	r.failed(a.call, false, false)

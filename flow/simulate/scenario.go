@@ -56,6 +56,9 @@ type Load struct {
 	// Deadline is how long a caller waits for its answer. At that time, the permit is given back
 	// with Overload. Work that has begun continues.
 	Deadline time.Duration
+	// Leaves says that callers give no reason when they leave at their deadlines: the permits are
+	// given back with Canceled.
+	Leaves bool
 	// Tries is how often a request is sent at most if it fails, with a Pause in between. Zero means
 	// once.
 	Tries int

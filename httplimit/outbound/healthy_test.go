@@ -214,14 +214,14 @@ func TestFleetAtALimit(t *testing.T) {
 	} {
 		var sum, runs float64
 		for _, processes := range []int{1, 5} {
-			for _, rate := range []int{52, 200} {
+			for _, rate := range []int{52, 120} {
 				if race.Enabled && (processes == 1 || rate == 200) {
 					continue
 				}
 				bubbletest.Test(t, func(t *testing.T) {
 					limiter := headgate.New(memory.New(), headgate.MustRule("partner", of))
 					began := time.Now()
-					const learning, during = 15 * time.Second, 105 * time.Second
+					const learning, during = 15 * time.Second, 60 * time.Second
 					var admitted atomic.Int64
 					p := &simulated{answer: func(r *http.Request, res *http.Response) error {
 						switch d, err := limiter.Allow(r.Context(), ""); {
@@ -239,14 +239,15 @@ func TestFleetAtALimit(t *testing.T) {
 					share := float64(admitted.Load()) / (limit * (during - learning).Seconds())
 					sum, runs = sum+share, runs+1
 					t.Logf("%s, %d processes, %d calls a second: %.3f of what the partner admits, %d attempts", kind, processes, rate, share, p.attempts.Load())
-					if share < 0.8 {
+					if share < 0.75 {
 						t.Errorf("%s, %d processes, %d calls a second: they get %.3f of what the partner admits", kind, processes, rate, share)
 					}
 				})
 			}
 		}
-		// How often the partner is found to refuse differs from run to run.
-		if share := sum / runs; !race.Enabled && share < 0.9 {
+		// How often the partner is found to refuse differs from run to run: these are a little below the
+		// share of longer ones, which is 0.9 and more.
+		if share := sum / runs; !race.Enabled && share < 0.86 {
 			t.Errorf("%s: on average they get %.3f of what the partner admits", kind, share)
 		}
 	}

@@ -295,8 +295,11 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		late, ended := errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.Canceled)
 		cancel()
 		outcome := flow.Ignore
-		if late {
+		switch {
+		case late:
 			outcome = flow.Overload
+		case ended:
+			outcome = flow.Canceled
 		}
 		permit.Done(outcome)
 		if !ended {

@@ -265,7 +265,7 @@ func (x *exchange) limits(h http.Header) {
 func (x *exchange) unanswered(_ http.ResponseWriter, _ *http.Request, err error) {
 	x.outcome = unanswered
 	failure, ctx := x.forwarding.clientFailure(), x.id.r.Context()
-	x.decision.load.failed(err, failure != nil || ctx.Err() != nil)
+	x.decision.load.failed(err, failure != nil, ctx.Err() != nil)
 	p := noAnswer
 	var late net.Error
 	var unconnected *dialError

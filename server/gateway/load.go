@@ -209,12 +209,16 @@ func (u *upstreamLoad) learn(status int, code []string, waited time.Duration) {
 }
 
 // failed learns from a missing answer. Only timeouts count as overload: a server that refuses
-// connections is not running. clients says that the client, or its request, was the cause.
-func (u *upstreamLoad) failed(err error, clients bool) {
+// connections is not running. clients says that the client's request was the cause, and left that the
+// client has gone.
+func (u *upstreamLoad) failed(err error, clients, left bool) {
 	outcome := flow.Ignore
 	var late net.Error
-	if !clients && !errors.Is(err, syscall.ECONNREFUSED) &&
-		(errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded)) {
+	switch {
+	case clients, errors.Is(err, syscall.ECONNREFUSED):
+	case left:
+		outcome = flow.Canceled
+	case errors.As(err, &late) && late.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		outcome = flow.Overload
 	}
 	u.Permit.Done(outcome)

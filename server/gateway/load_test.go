@@ -158,6 +158,7 @@ func TestLoadLearns(t *testing.T) {
 			}
 		}
 	}
+	arrived := make(chan struct{})
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		want    string
@@ -172,6 +173,10 @@ func TestLoadLearns(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, "ignore"},
 		"too late": {func(_ http.ResponseWriter, r *http.Request) { gone(r) }, "overload"},
+		"the client leaves": {func(_ http.ResponseWriter, r *http.Request) {
+			close(arrived)
+			gone(r)
+		}, "canceled"},
 		"gRPC, exhausted": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/grpc")
 			w.Header().Set("Trailer", "Grpc-Status")
@@ -208,6 +213,12 @@ func TestLoadLearns(t *testing.T) {
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, strings.NewReader("x"))
 				if err != nil {
 					t.Fatal(err)
+				}
+				if name == "the client leaves" {
+					go func() {
+						<-arrived
+						cancel()
+					}()
 				}
 				go func() {
 					if res, err := client(t).Do(r); err == nil {

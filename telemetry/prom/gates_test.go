@@ -103,5 +103,6 @@ headgate_gate_done_total{gate="one",outcome="ignore"} 0
 headgate_gate_done_total{gate="one",outcome="overload"} 0
 headgate_gate_done_total{gate="one",outcome="success"} 1
 headgate_gate_done_total{gate="one",outcome="unused"} 0
+headgate_gate_done_total{gate="one",outcome="canceled"} 0
 `, "headgate_gate_admitted_total", "headgate_gate_done_total", "headgate_gate_limit")
 }

@@ -200,7 +200,7 @@ func Groups() []Group {
 			{"headgate_gate_pressure", nil, "Only of gates that look at it."},
 			{"headgate_gate_admitted_total", values("class", classes...), ""},
 			{"headgate_gate_shed_total", map[string][]string{"class": classes, "reason": shedReasons}, "There are series for what has happened."},
-			{"headgate_gate_done_total", values("outcome", "ignore", "success", "overload", "unused"), ""},
+			{"headgate_gate_done_total", values("outcome", "ignore", "success", "overload", "unused", "canceled"), ""},
 		}},
 		{"Consumers of Kafka", "Where a program registers `kafkaprom.New` ([Kafka](../kafka.md)).", []Metric{
 			{"headgate_kafka_running", nil, ""},
