@@ -80,6 +80,10 @@ func (p *page) files() map[string][]byte {
 	for _, g := range groups() {
 		fmt.Fprintf(&b, "\n## %s\n", g.title)
 		begin("")
+		if g.healthy && g.scenarios[0].Server.Shared {
+			fmt.Fprintf(&b, "| the worst of all scenarios |%s\n", p.worst(g))
+			continue
+		}
 		for _, s := range g.scenarios {
 			fmt.Fprintf(&b, "| %s |%s\n", strings.TrimSuffix(s.Name, ", shared"), p.cells[s.Name])
 			if p.back[s.Name] != "" {
@@ -103,6 +107,23 @@ func (p *page) files() map[string][]byte {
 	}
 	files["flow-simulation.md"] = b.Bytes()
 	return files
+}
+
+// worst has the largest mean and the largest of all runs, for each entrant.
+func (p *page) worst(g group) (cells string) {
+	for i := range entrants {
+		var mean, most float64
+		for _, s := range g.scenarios {
+			var m, w float64
+			cell := strings.TrimSpace(strings.Split(p.cells[s.Name], "|")[i])
+			if _, err := fmt.Sscanf(cell, "%f/%f", &m, &w); err != nil {
+				panic(err)
+			}
+			mean, most = max(mean, m), max(most, w)
+		}
+		cells += fmt.Sprintf(" %.1f/%.1f |", mean, most)
+	}
+	return cells
 }
 
 // table has a row for each contender, and a column for each scenario that runs once.
