@@ -404,6 +404,9 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 		if r.Earlier, r.EarlierAdmitted = true, !p.denied; sooner && p.denied {
 			r.reset = &resetTried{wait: w.Reset, limit: w.Limit, remaining: -1}
 		}
+		if r.EarlierAdmitted {
+			return nil // It has taken the units that were to be there at the end.
+		}
 	}
 	a.o.Progress(fmt.Sprintf("round %d of %d: waiting for the end of a Retry-After of %v", i+1, a.o.Rounds, wait))
 	if err := rest(ctx, time.Until(end)+slackFor); err != nil {
@@ -503,7 +506,7 @@ func findRetry(rounds []AuditRound) Finding {
 	tried, lies, earlier, early := 0, 0, 0, 0
 	for i := range rounds {
 		r := &rounds[i]
-		if r.RetryAfterMS > 0 && !r.InTime {
+		if r.RetryAfterMS > 0 && !r.InTime && !r.EarlierAdmitted {
 			f.Text = fmt.Sprintf("a denial said to wait for %.1f s, which is longer than the audit waits", r.RetryAfterMS/1000)
 		}
 		if r.InTime {

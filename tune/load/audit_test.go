@@ -61,6 +61,23 @@ func TestAuditOfHeadgate(t *testing.T) {
 	}
 }
 
+// TestAuditOfRoundedWaits: a request that is admitted before a wait in whole seconds is over has taken
+// the units that were to be there at its end.
+func TestAuditOfRoundedWaits(t *testing.T) {
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	rule := headgate.MustRule("all", headgate.Limit{Count: 10, Period: 5 * time.Second, Burst: 10})
+	limit, err := httplimit.New(memory.New(), httplimit.Limit(httplimit.Everyone(), rule),
+		httplimit.Cost(func(*http.Request) int64 { return 3 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // what is left when the rounds begin differs
+		if out, a := audited(t, limit(ok), AuditOptions{Cost: 3}); !a.Honest || out[1] != True {
+			t.Errorf("found %+v", a)
+		}
+	}
+}
+
 // window is a limiter of requests in windows of fixed length that says of itself what it is
 // told to say.
 type window20 struct {
