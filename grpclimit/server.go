@@ -262,8 +262,8 @@ const healthService = "grpc.health.v1.Health"
 // Through makes calls pass a gate, which bounds how much is in progress. The gate is asked before
 // the limits, so that a call that it refuses is not charged. It learns how each unary call has
 // ended: OK is a [flow.Success]; DEADLINE_EXCEEDED, UNAVAILABLE and RESOURCE_EXHAUSTED are
-// [flow.Overload]; all other codes, a panic and a client that has gone say nothing about load. A
-// handler that knows more uses [Done].
+// [flow.Overload]; a client that has gone is [flow.Canceled]; all other codes and a panic say nothing
+// about load. A handler that knows more uses [Done].
 //
 // A stream gives its permit back as soon as it has begun, because it lasts as long as its client
 // likes. So the gate decides whether streams may begin, and does not count those that have.

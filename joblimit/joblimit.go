@@ -119,7 +119,7 @@ func New(c Config) (*Limiter, error) {
 //
 // Give the permit back when the job has ended. With flow.Unused, the whole charge is refunded. For
 // rules that charge by the outcome, flow.Success counts as the status 200, and flow.Overload as
-// 503; with flow.Ignore, the job stays charged.
+// 503; with flow.Ignore and flow.Canceled, the job stays charged.
 func (l *Limiter) Acquire(ctx context.Context, job Job) (flow.Permit, error) {
 	return l.acquire(ctx, job, l.config.Keeper.Enter, l.config.MaxDelay)
 }

@@ -263,7 +263,6 @@ func (t *typical) atMost(other typical) {
 func (k *Knee) learn(now time.Duration, s summary, pace float64) {
 	if s.at.short*(1+doubt*s.err.short) < k.base.short*(1-gap) {
 		// The work has become faster, but it may still wait. A probe soon finds out.
-		k.base.short = s.at.short * (1 + doubt*s.err.short)
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/15))
 	}
 	toward := func(base *float64, is, err float64) {
