@@ -79,7 +79,7 @@ func open(ctx context.Context, url string, options []Option) (*Store, error) {
 	}
 	s := newStore(client, set, links.Note)
 	s.links, s.target = links, t
-	if links.Alone != nil {
+	if links.Dedicated != nil {
 		s.dedicated = newDedicated(links, max(t.ConnectTimeout, set.timeout))
 	}
 	if err := s.greet(ctx, max(t.ConnectTimeout, set.timeout)); err != nil {
@@ -312,7 +312,7 @@ func (l *dedicated) call(ctx context.Context, script *rueidis.Lua, keys, args []
 		}
 		return "", false, nil
 	}
-	result := script.Exec(ctx, l.links.Alone, keys, args)
+	result := script.Exec(ctx, l.links.Dedicated, keys, args)
 	if err := result.NonRedisError(); err != nil {
 		l.after.Store(time.Now().Add(dedicatedAgain).UnixNano())
 		l.state.Store(dedicatedAbsent)
@@ -336,9 +336,9 @@ func (l *dedicated) connect() {
 		return
 	}
 	begun := l.tasks.start(func() {
-		ctx, cancel := context.WithTimeout(target.Lone(l.ctx), l.within)
+		ctx, cancel := context.WithTimeout(target.Dedicated(l.ctx), l.within)
 		defer cancel()
-		client := l.links.Alone
+		client := l.links.Dedicated
 		if err := refusal.Answered(client.Do(ctx, client.B().Ping().Build()).Error()); err != nil {
 			l.after.Store(time.Now().Add(dedicatedAgain).UnixNano())
 			l.state.Store(dedicatedAbsent)

@@ -54,7 +54,7 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		return nil, nil, err
 	}
 	if t.Topology == Single {
-		links.Alone, client = client, pipelined{client}
+		links.Dedicated, client = client, pipelined{client}
 	}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()

@@ -19,10 +19,10 @@ import (
 // the connections still lead to the old one. That is a replica by then and refuses writes. Then
 // Links closes the connections, and the next call looks the name up again.
 type Links struct {
-	// Alone is a client in which each call takes a connection for itself. The first call must be
-	// made with the context that [Lone] returns, and so must each call that follows a failed one.
-	// Alone is nil unless the target is a single server.
-	Alone rueidis.Client
+	// Dedicated is a client in which each call takes a connection for itself. The first call must be
+	// made with the context that the function [Dedicated] returns, and so must each call that
+	// follows a failed one. It is nil unless the target is a single server.
+	Dedicated rueidis.Client
 
 	connect dialer
 	// primary is where connections lead to, whatever the address is that the client asks for. It is
@@ -32,7 +32,7 @@ type Links struct {
 	mu    sync.Mutex // guards what follows
 	open  map[*link]struct{}
 	after time.Time // when the server may be doubted again
-	over  bool      // no more lone calls are allowed
+	over  bool      // no more dedicated calls are allowed
 	ended bool      // no more connections are allowed
 }
 
@@ -49,10 +49,10 @@ func newLinks(connect dialer) *Links {
 
 type link struct {
 	net.Conn
-	links   *Links
-	reign   *reign // nil without Sentinels
-	address string
-	lone    bool
+	links     *Links
+	reign     *reign // nil without Sentinels
+	address   string
+	dedicated bool
 }
 
 // dialer returns the dialer of the client of a reign, which is nil without Sentinels.
@@ -79,14 +79,14 @@ func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dial
 		}
 		return nil, err
 	}
-	lone := ctx.Value(loneKey{}) != nil
-	if lone {
-		c = newLoneLink(c)
+	dedicated := ctx.Value(dedicatedKey{}) != nil
+	if dedicated {
+		c = newDedicatedConn(c)
 	}
-	one := &link{c, l, of, address, lone}
+	one := &link{c, l, of, address, dedicated}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || lone && l.over || of != nil && (of.over || !l.primary.leads(address)) {
+	if l.ended || dedicated && l.over || of != nil && (of.over || !l.primary.leads(address)) {
 		return nil, errors.Join(ErrGone, c.Close())
 	}
 	l.open[one] = struct{}{}
@@ -106,7 +106,7 @@ func (l *link) Close() error {
 // would have refused them anyway. Behind Sentinels it asks another one instead: the replica may be
 // the old primary of a handover. Nodes of a cluster say where the primary is.
 func (l *Links) Note(err error) {
-	if l.Alone == nil && l.primary == nil || err == nil {
+	if l.Dedicated == nil && l.primary == nil || err == nil {
 		return // before anything is allocated
 	}
 	if !refusal.Is(err, "READONLY") || !l.due() {
@@ -139,13 +139,13 @@ func (l *Links) end(r *reign) {
 	l.drop(func(one *link) bool { return one.reign == r })
 }
 
-// HangUp closes the connections of lone calls, including those that are just being made. A lone
-// call in flight ends with an error.
+// HangUp closes the connections of dedicated calls, including those that are just being made. A
+// dedicated call in flight ends with an error.
 func (l *Links) HangUp() {
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
-	l.drop(func(one *link) bool { return one.lone })
+	l.drop(func(one *link) bool { return one.dedicated })
 }
 
 // Close closes all connections, including those that are just being made. A client that is closed

@@ -27,17 +27,17 @@ type primary struct {
 	name   string
 	hosts  []string // the Sentinels that the URL names
 	option rueidis.ClientOption
-	// patience is how long a Sentinel may take for its first answer. It doubles with each round in
-	// which none has answered.
-	patience time.Duration
-	refresh  time.Duration
-	moved    func(address string) // called with the address of each new primary
-	asked    chan struct{}        // asks for a look at once
-	doubted  chan struct{}        // asks for a look, and then at another Sentinel
-	settled  chan struct{}        // closed when a Sentinel has answered, or all of them have failed
-	settle   sync.Once
-	end      context.CancelFunc
-	ended    sync.WaitGroup
+	// answerTimeout is how long a Sentinel may take for its first answer. It doubles with each round
+	// in which none has answered.
+	answerTimeout time.Duration
+	refresh       time.Duration
+	moved         func(address string) // called with the address of each new primary
+	asked         chan struct{}        // asks for a look at once
+	doubted       chan struct{}        // asks for a look, and then at another Sentinel
+	settled       chan struct{}        // closed when a Sentinel has answered, or all of them have failed
+	settle        sync.Once
+	end           context.CancelFunc
+	ended         sync.WaitGroup
 
 	sentinels []string // the goroutine's own; the next to be asked comes first
 
@@ -68,8 +68,8 @@ func (t *Target) follow(within time.Duration, moved func(address string)) (*prim
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &primary{
 		name: t.Master, hosts: t.Hosts, option: option, refresh: t.refresh, moved: moved, end: cancel,
-		patience: max(within/time.Duration(len(t.Hosts)), time.Millisecond),
-		asked:    make(chan struct{}, 1), doubted: make(chan struct{}, 1), settled: make(chan struct{}),
+		answerTimeout: max(within/time.Duration(len(t.Hosts)), time.Millisecond),
+		asked:         make(chan struct{}, 1), doubted: make(chan struct{}, 1), settled: make(chan struct{}),
 		sentinels: slices.Clone(t.Hosts),
 	}
 	p.ended.Go(func() { p.run(ctx) })
@@ -122,7 +122,7 @@ func (p *primary) leads(address string) bool {
 
 // run asks one Sentinel as long as it answers, and then the next one.
 func (p *primary) run(ctx context.Context) {
-	first, next := p.patience, pause
+	first, next := p.answerTimeout, pause
 	for failed := 0; ctx.Err() == nil; {
 		sentinel := p.sentinels[0]
 		answered, err := p.ask(ctx, sentinel)
@@ -139,9 +139,9 @@ func (p *primary) run(ctx context.Context) {
 		p.settle.Do(func() { close(p.settled) })
 		sleep.For(ctx, sleep.Jittered(next)) // Many processes do not ask at the same time.
 		if failed = 0; answered {
-			p.patience, next = first, pause
+			p.answerTimeout, next = first, pause
 		} else {
-			p.patience, next = min(2*p.patience, max(first, AnswerWithin)), min(2*next, mostPause)
+			p.answerTimeout, next = min(2*p.answerTimeout, max(first, AnswerWithin)), min(2*next, mostPause)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (p *primary) run(ctx context.Context) {
 // whether the Sentinel has answered before that.
 func (p *primary) ask(ctx context.Context, sentinel string) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(p.patience, func() { cancel(context.DeadlineExceeded) })
+	late := time.AfterFunc(p.answerTimeout, func() { cancel(context.DeadlineExceeded) })
 	var receiving sync.WaitGroup
 	defer func() {
 		late.Stop()

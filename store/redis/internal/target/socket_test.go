@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// loneLinks returns both ends of a connection. The near one is a lone link.
-func loneLinks(t *testing.T) (near *loneLink, far net.Conn) {
+// dedicatedConns returns both ends of a connection. The near one is a dedicated link.
+func dedicatedConns(t *testing.T) (near *dedicatedConn, far net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,13 +28,13 @@ func loneLinks(t *testing.T) (near *loneLink, far net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { far.Close() })
-	return newLoneLink(dialed), far
+	return newDedicatedConn(dialed), far
 }
 
 // TestLoneLinkFull: a text that no buffer holds arrives whole, in both directions. Both sides have
 // to wait for each other many times.
 func TestLoneLinkFull(t *testing.T) {
-	near, far := loneLinks(t)
+	near, far := dedicatedConns(t)
 	text := make([]byte, 16<<20)
 	for i := range text {
 		text[i] = byte(i / 3)
@@ -60,32 +60,32 @@ func TestLoneLinkFull(t *testing.T) {
 // TestLoneLinkEnds: a read ends at its deadline, when the connection is closed, and when the other
 // side has closed it. So does a write for which there is no room.
 func TestLoneLinkEnds(t *testing.T) {
-	read := func(l *loneLink) error {
+	read := func(l *dedicatedConn) error {
 		_, err := l.Read(make([]byte, 1))
 		return err
 	}
-	fill := func(l *loneLink) (err error) {
+	fill := func(l *dedicatedConn) (err error) {
 		for text := make([]byte, 1<<20); err == nil; {
 			_, err = l.Conn.Write(text)
 		}
 		return err
 	}
-	deadline := func(l *loneLink, _ net.Conn) error { return l.SetDeadline(time.Now().Add(20 * time.Millisecond)) }
-	hangUp := func(l *loneLink, _ net.Conn) error { return l.Close() }
+	deadline := func(l *dedicatedConn, _ net.Conn) error { return l.SetDeadline(time.Now().Add(20 * time.Millisecond)) }
+	hangUp := func(l *dedicatedConn, _ net.Conn) error { return l.Close() }
 	for name, test := range map[string]struct {
-		do    func(*loneLink) error
-		spoil func(near *loneLink, far net.Conn) error
+		do    func(*dedicatedConn) error
+		spoil func(near *dedicatedConn, far net.Conn) error
 		want  error // nil: any
 	}{
 		"read, deadline":  {read, deadline, os.ErrDeadlineExceeded},
 		"read, closed":    {read, hangUp, net.ErrClosed},
-		"read, hung up":   {read, func(_ *loneLink, far net.Conn) error { return far.Close() }, io.EOF},
+		"read, hung up":   {read, func(_ *dedicatedConn, far net.Conn) error { return far.Close() }, io.EOF},
 		"write, deadline": {fill, deadline, os.ErrDeadlineExceeded},
 		"write, closed":   {fill, hangUp, net.ErrClosed},
-		"write, hung up":  {fill, func(_ *loneLink, far net.Conn) error { return far.Close() }, nil},
+		"write, hung up":  {fill, func(_ *dedicatedConn, far net.Conn) error { return far.Close() }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, far := loneLinks(t)
+			near, far := dedicatedConns(t)
 			ended := make(chan error)
 			go func() { ended <- test.do(near) }()
 			if err := test.spoil(near, far); err != nil {
@@ -100,7 +100,7 @@ func TestLoneLinkEnds(t *testing.T) {
 
 // TestLoneLinkAllocates: a call allocates nothing here.
 func TestLoneLinkAllocates(t *testing.T) {
-	near, far := loneLinks(t)
+	near, far := dedicatedConns(t)
 	text, got := []byte("PING"), make([]byte, 4)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := near.Write(text); err != nil {

@@ -10,16 +10,18 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// ErrGone is the error of a lone call whose connection had been closed before the call. Nothing was
-// sent.
+// ErrGone is the error of a dedicated call whose connection had been closed before the call.
+// Nothing was sent.
 var ErrGone = errors.New("the connection was closed before the call")
 
-// loneKey marks the context of a call that makes the connection for lone calls.
-type loneKey struct{}
+// dedicatedKey marks the context of a call that makes the connection for dedicated calls.
+type dedicatedKey struct{}
 
-// Lone returns the context for a first lone call, which connects. Before each write, a connection
-// that was made with such a context checks whether the server has closed it.
-func Lone(ctx context.Context) context.Context { return context.WithValue(ctx, loneKey{}, true) }
+// Dedicated returns the context for the first dedicated call, which connects. Before each write, a
+// connection that was made with such a context checks whether the server has closed it.
+func Dedicated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dedicatedKey{}, true)
+}
 
 // pipelined is a client whose calls share a connection, however many there are at a time. The calls
 // of the Client in it each take a connection for themselves.
@@ -47,17 +49,17 @@ func (p pipelined) Nodes() map[string]rueidis.Client {
 	return nodes
 }
 
-// loneLink is a connection for one call at a time. Between calls no goroutine reads from it, so no
-// goroutine would notice that the server has closed it.
-type loneLink struct {
+// dedicatedConn is a connection for one call at a time. Between calls no goroutine reads from it,
+// so none would notice that the server has closed it.
+type dedicatedConn struct {
 	net.Conn
 	raw  syscall.RawConn // nil if the connection has none
 	look func(fd uintptr) bool
 	gone bool
 }
 
-func newLoneLink(c net.Conn) *loneLink {
-	l := &loneLink{Conn: c}
+func newDedicatedConn(c net.Conn) *dedicatedConn {
+	l := &dedicatedConn{Conn: c}
 	l.look = func(fd uintptr) bool {
 		l.gone = readable(fd)
 		return true
@@ -79,7 +81,7 @@ func newLoneLink(c net.Conn) *loneLink {
 
 // Write implements [net.Conn]. Between calls, the only thing to read is the end of the connection.
 // Anything else that arrives belongs to no call, so Write fails then, too.
-func (l *loneLink) Write(b []byte) (int, error) {
+func (l *dedicatedConn) Write(b []byte) (int, error) {
 	if l.raw != nil {
 		if err := l.raw.Read(l.look); err != nil || l.gone {
 			return 0, ErrGone

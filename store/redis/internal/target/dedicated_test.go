@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// TestLoneLink: a lone connection is written to while there is nothing to read, and no more once
-// the other side has closed it or has sent what nobody asked for.
-func TestLoneLink(t *testing.T) {
+// TestDedicatedConn: a dedicated connection is written to while there is nothing to read, and no more
+// once the other side has closed it or has sent what nobody asked for.
+func TestDedicatedConn(t *testing.T) {
 	for name, spoil := range map[string]func(far net.Conn) error{
 		"closed":  net.Conn.Close,
 		"unasked": func(far net.Conn) error { _, err := far.Write([]byte("-ERR idle\r\n")); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, far := loneLinks(t)
+			near, far := dedicatedConns(t)
 			for _, text := range []string{"one", "two"} {
 				got := make([]byte, len(text))
 				if _, err := near.Write([]byte(text)); err != nil {
