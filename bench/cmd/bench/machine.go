@@ -10,15 +10,15 @@ import (
 
 // machine says when and on what the figures were measured.
 func machine() string {
-	return fmt.Sprintf("%s, %s, %d cores, %s/%s, %s.",
-		time.Now().UTC().Format(time.DateOnly), processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("%s, %s, %d cores, %s.",
+		time.Now().UTC().Format(time.DateOnly), processor(), runtime.NumCPU(), runtime.Version())
 }
 
-// processor is the processor's name where the system tells it.
+// processor is the name of the processor, or of its kind where the system does not tell it.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
-		return "unknown processor"
+		return runtime.GOOS + "/" + runtime.GOARCH
 	}
 	return model(string(text))
 }
@@ -29,5 +29,5 @@ func model(cpuinfo string) string {
 			return strings.TrimSpace(value)
 		}
 	}
-	return "unknown processor"
+	return runtime.GOOS + "/" + runtime.GOARCH
 }
