@@ -195,9 +195,8 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 	if a.insights != nil {
 		registry.MustRegister(scraped(a.collectInsights))
 	}
-	soft, lists := newSoftHits(registry), newListHits(registry)
 	spending := prom.NewSpending()
-	a.limits = &limits{policy: a.Policy, recorder: recorder, soft: soft, lists: lists, spending: spending}
+	a.limits = &limits{policy: a.Policy, recorder: recorder, hits: new(hits), spending: spending}
 	registry.MustRegister(scraped(a.limits.collect), spending)
 	plain := &warned{logger: a.settings.Logger}
 	over := &decide.Over{Rules: a.Policy, Store: store, Hooks: a.hooks(a.throttleHooks(recorder.Hooks(), registry)), Spending: func(ctx context.Context, s *models.Spending) {
@@ -213,8 +212,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 		}
 		e.Ask.Calls(e.Decisions, func(call *decide.Ask, decisions []headgate.Decision) {
 			if call.Op == headgate.OpTake {
-				soft.decided(call, decisions)
-				lists.decided(call)
+				a.limits.hits.decided(call, decisions)
 				plain.unsettled(call, decisions)
 			}
 		})
@@ -229,7 +227,7 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 // hooks returns the given hooks, extended so that failures of the store are logged.
 func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
 	if a.without != nil {
-		of = (&refusals{logger: a.settings.Logger, status: a.without.Stats}).hooks(of)
+		of = a.without.logRefusals(of)
 	}
 	if a.insights != nil {
 		of = a.insights.store.Hooks(of)

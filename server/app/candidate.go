@@ -56,7 +56,12 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	if err := t.open(ctx, s, &options); err != nil {
 		return nil, err
 	}
-	options.Store = headgate.Observe(t.store, newFailures(logger).hooks())
+	failed := &warned{logger: logger, every: failedEvery}
+	options.Store = headgate.Observe(t.store, headgate.Hooks{Failed: func(ctx context.Context, _ headgate.Op, _ []headgate.Check, err error, took time.Duration) {
+		if ofStore(ctx, err) && failed.due() {
+			logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took), failed.times("such_requests"))
+		}
+	}})
 	t.Trial = candidate.New(options)
 	if err := t.source.begin(); err != nil {
 		t.source.fail("the start", err)

@@ -41,7 +41,7 @@ func (a *App) newWithoutStore() (*withoutStore, error) {
 	log := &storeLog{logger: s.Logger, otherwise: otherwise, rules: func() []policy.Rule { return a.Policy().Rules() }}
 	local := memory.New(options...)
 	f, err := fallback.New(a.store.Store, fallback.Options{
-		Local: local, Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{logger: s.Logger}).decided,
+		Local: local, Default: otherwise, Learn: s.Learn, Changed: log.changed, Decided: (&sickPart{warned: warned{logger: s.Logger}}).decided,
 	})
 	if err != nil {
 		return nil, err
@@ -256,53 +256,28 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 	}
 }
 
-// refusals logs requests that got no decision because of single failures of the store, at most once
-// in refusalsEvery. storeLog is for stores that do not answer at all.
-type refusals struct {
-	logger *slog.Logger
-	status func() fallback.Stats
-
-	mu    sync.Mutex // Guards what follows, which only failures touch.
-	count int64
-	last  time.Time
-}
-
-// refusalsEvery is the shortest time between two such lines.
-const refusalsEvery = 10 * time.Second
-
-// hooks returns the hooks with the log added to them.
-func (r *refusals) hooks(h headgate.Hooks) headgate.Hooks {
-	failed := h.Failed
+// logRefusals returns the hooks with a log of the requests that got no decision because of single
+// failures of the store. storeLog is for stores that do not answer at all.
+func (w *withoutStore) logRefusals(h headgate.Hooks) headgate.Hooks {
+	failed, refused := h.Failed, &warned{logger: w.log.logger, every: failedEvery}
 	h.Failed = func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
 		failed(ctx, op, checks, err, took)
-		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && r.status().State == fallback.Closed {
-			r.add(err)
+		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && w.Stats().State == fallback.Closed && refused.due() {
+			refused.logger.Error("the store has not answered a request, which got no decision", slog.Any("error", err), refused.times("such_requests"))
 		}
 	}
 	return h
-}
-
-func (r *refusals) add(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count++
-	if now := time.Now(); now.Sub(r.last) >= refusalsEvery {
-		r.logger.Error("the store has not answered a request, which got no decision", slog.Any("error", err), slog.Int64("such_requests", r.count))
-		r.count, r.last = 0, now
-	}
 }
 
 // sickPart logs that a store answers most requests and fails on some, which are then decided
 // without it, as when one node of a Cluster is away. No other line would say so, because the
 // breaker stays closed.
 type sickPart struct {
-	logger *slog.Logger
+	warned
 
 	mu    sync.Mutex // Guards what follows, which only failures touch.
 	since time.Time  // Of row.
 	row   int64      // Failures within sickWithin of the first.
-	count int64      // Since it was told.
-	last  time.Time
 }
 
 const (
@@ -312,8 +287,6 @@ const (
 	// sickFor is how long the failures must go on. When the whole store fails, the requests in
 	// flight fail at the same moment, and then the breaker is open.
 	sickFor = time.Second
-	// sickEvery is the shortest time between two such lines.
-	sickEvery = time.Minute
 )
 
 func (p *sickPart) decided(cause error) {
@@ -323,11 +296,8 @@ func (p *sickPart) decided(cause error) {
 	if now.Sub(p.since) > sickWithin {
 		p.since, p.row = now, 0
 	}
-	p.row++
-	p.count++
-	if p.row >= sickRow && now.Sub(p.since) >= sickFor && now.Sub(p.last) >= sickEvery {
-		p.logger.Warn("the store does not answer some of the requests; their rules do what on_store_error says", slog.Any("error", cause), slog.Int64("such_requests", p.count))
-		p.count, p.last = 0, now
+	if p.row++; p.row >= sickRow && now.Sub(p.since) >= sickFor && p.due() {
+		p.logger.Warn("the store does not answer some of the requests; their rules do what on_store_error says", slog.Any("error", cause), p.times("such_requests"))
 	}
 }
 

@@ -70,7 +70,7 @@ func TestLogOfASickPart(t *testing.T) {
 	const text = "the store does not answer some of the requests"
 	bubbletest.Test(t, func(t *testing.T) {
 		log := new(buffer)
-		p := &sickPart{logger: slog.New(slog.NewTextHandler(log, nil))}
+		p := &sickPart{warned: warned{logger: slog.New(slog.NewTextHandler(log, nil))}}
 		cause := errors.New("node 7 is gone")
 		for range 10 * sickRow {
 			time.Sleep(sickWithin/(sickRow-1) + time.Second)
@@ -95,7 +95,7 @@ func TestLogOfASickPart(t *testing.T) {
 		if lines(log, text) != 1 || lines(log, "node 7 is gone") != 1 {
 			t.Errorf("a thousand requests, and the log has %q", log)
 		}
-		time.Sleep(sickEvery)
+		time.Sleep(warnedEvery)
 		for range 1000 {
 			time.Sleep(sickFor / 500)
 			p.decided(cause)

@@ -20,8 +20,6 @@ const (
 	openWithin = 5 * time.Second
 	// The pauses between attempts double, from the first to the last.
 	firstLate, lastLate = 100 * time.Millisecond, time.Second
-	// lateEvery is how often the log is told that a store is still away.
-	lateEvery = time.Minute
 )
 
 // counter is what every store across a network can do, and sharer what those can do that have a
@@ -56,7 +54,7 @@ func (b *backend) openLate(ctx context.Context, url string, o backendOptions, lo
 		return s, err
 	}
 	waiting, cancel := context.WithCancel(context.Background())
-	l := &late{cancel: cancel, logger: logger.With(slog.String("store", b.describe(url)))}
+	l := &late{cancel: cancel, warned: warned{logger: logger.With(slog.String("store", b.describe(url)))}}
 	l.failed(err)
 	l.opening.Go(func() { l.open(waiting, open) })
 	if b.shares {
@@ -67,12 +65,11 @@ func (b *backend) openLate(ctx context.Context, url string, o backendOptions, lo
 
 // late is a store whose server was away when the service began.
 type late struct {
-	logger  *slog.Logger
+	warned
 	cancel  context.CancelFunc
 	opening sync.WaitGroup
 	opened  atomic.Pointer[counter]
 	why     atomic.Pointer[error] // of the last attempt
-	logged  time.Time             // when the log was
 }
 
 // open tries until the store is open or the context ends.
@@ -93,8 +90,7 @@ func (l *late) open(ctx context.Context, open func(context.Context) (closer, err
 // failed notes why an attempt failed, and tells the log now and then.
 func (l *late) failed(err error) {
 	l.why.Store(&err)
-	if time.Since(l.logged) >= lateEvery {
-		l.logged = time.Now()
+	if l.due() {
 		l.logger.Error("the store cannot be opened yet; the service goes on trying, and is not ready", slog.Any("error", err))
 	}
 }

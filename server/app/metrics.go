@@ -134,8 +134,7 @@ type labels struct{ rule, limit string }
 type limits struct {
 	policy   func() decide.Policy
 	recorder *prom.Recorder
-	soft     *softHits
-	lists    *listHits
+	hits     *hits
 	spending *prom.Spending
 
 	mu      sync.Mutex // guards what follows
@@ -173,8 +172,7 @@ func (l *limits) forget() {
 		// them.
 		return in || rule == decide.BroughtRule
 	})
-	l.soft.byRule.keep(func(of [2]string) bool { return policy.Rule(of[0]) != nil })
-	l.lists.keep(policy.Set)
+	l.hits.keep(policy.Set)
 	l.spending.Keep(func(rule string) bool { return policy.Rule(rule) != nil })
 }
 
@@ -186,8 +184,9 @@ func (l *limits) fresh(metrics http.Handler) http.Handler {
 	})
 }
 
-// collect adds the numbers of the limits in force.
+// collect adds the numbers of the limits in force, and the hits.
 func (l *limits) collect(m scrape) {
+	l.hits.collect(m)
 	for of, limit := range l.now() {
 		m.gauge("headgate_limit_units", "The units that a limit of the policy in force grants in its period.", float64(limit.Count), "rule", of.rule, "limit", of.limit)
 		m.gauge("headgate_limit_period_seconds", "The period of a limit of the policy in force.", float64(limit.Micros())/1e6, "rule", of.rule, "limit", of.limit)

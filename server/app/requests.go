@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -112,4 +113,10 @@ func (d *countedDoor) tell(ask *decide.Ask, made []headgate.Decision) {
 			d.to.Decided(call.Policy.Version, call.Checks, decisions)
 		}
 	})
+}
+
+// ofStore reports whether an error says something about the store: the caller has not gone, and the
+// request was a valid one.
+func ofStore(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) && !errors.Is(err, errors.ErrUnsupported)
 }

@@ -24,7 +24,7 @@ type certificates struct {
 	logger                    *slog.Logger
 
 	active atomic.Pointer[tls.Config]
-	seen   snapshot // what the files held when they were last read; only watch touches it
+	reloads
 }
 
 // newCertificates reads the files that the settings name. It returns nil if they
@@ -34,8 +34,7 @@ func newCertificates(s *Settings) (*certificates, error) {
 		return nil, nil
 	}
 	c := &certificates{certFile: s.TLSCert, keyFile: s.TLSKey, caFile: s.TLSClientCA, client: s.TLSClientName, logger: s.Logger}
-	c.seen = look(c.files(), nil)
-	if err := c.load(); err != nil {
+	if err := c.read(); err != nil {
 		return nil, &SettingsError{[]string{err.Error()}}
 	}
 	return c, nil
@@ -47,6 +46,12 @@ func (c *certificates) files() []string {
 		files = append(files, c.caFile)
 	}
 	return files
+}
+
+// read reads the files until certificate and key belong together, because they are seldom replaced in
+// one step.
+func (c *certificates) read() error {
+	return c.origin.read(c.files, func() ([]string, error) { return c.files(), c.load() })
 }
 
 // LoadKeyPair is [tls.LoadX509KeyPair], with an error that recognizes a key which is protected by a
@@ -123,29 +128,15 @@ func (c *certificates) notAfter() float64 {
 	return float64(c.active.Load().Certificates[0].Leaf.NotAfter.Unix())
 }
 
-// watch reads the files again when they change, until ctx ends. As with the policy, two looks in a
-// row must see the same, because certificate and key are seldom replaced in one step.
+// watch reads the files again when they change, until ctx ends.
 func (c *certificates) watch(ctx context.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	last := c.seen
-	for {
-		select {
-		case <-ctx.Done():
+	c.reloads.watch(ctx, every, c.files, func(string) {
+		if err := c.read(); err != nil {
+			c.logger.ErrorContext(ctx, "the certificate was not read again; the one in force stays", slog.Any("error", err))
 			return
-		case <-ticker.C:
 		}
-		now := look(c.files(), last)
-		if !now.same(c.seen) && now.same(last) {
-			c.seen = now
-			if err := c.load(); err != nil {
-				c.logger.ErrorContext(ctx, "the certificate was not read again; the one in force stays", slog.Any("error", err))
-			} else {
-				c.logger.InfoContext(ctx, "the certificate was read again", slog.Time("ends", c.active.Load().Certificates[0].Leaf.NotAfter))
-			}
-		}
-		last = now
-	}
+		c.logger.InfoContext(ctx, "the certificate was read again", slog.Time("ends", c.active.Load().Certificates[0].Leaf.NotAfter))
+	})
 }
 
 // tlsServer is an HTTP server that speaks TLS.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,21 +12,31 @@ import (
 	"github.com/headgate/headgate/server/decide"
 )
 
-// warnedEvery is the shortest time between two lines with the same warning.
-const warnedEvery = time.Minute
+// The shortest times between two lines with the same warning, and with the same error of a store.
+const (
+	warnedEvery = time.Minute
+	failedEvery = 10 * time.Second
+)
 
 // warned tells the log of one thing that may happen at any rate, such as a kind of request that is
-// seldom meant: once in warnedEvery at most. It is safe for concurrent use.
+// seldom meant, or a failure: a line for each would fill the disk just when somebody needs to read the
+// log. It is safe for concurrent use.
 type warned struct {
 	logger *slog.Logger
-	last   atomic.Int64 // when the last line was written, in seconds since 1970
+	every  time.Duration // the shortest time between two lines; zero means warnedEvery
+	last   atomic.Int64  // when the last line was written, in nanoseconds since 1970
+	count  atomic.Int64  // how often it has happened since then
 }
 
-// due reports whether the next line may be written. If so, it counts it as written.
+// due counts that it has happened, and reports whether the next line may be written.
 func (w *warned) due() bool {
-	now, last := time.Now().Unix(), w.last.Load()
-	return now-last >= int64(warnedEvery/time.Second) && w.last.CompareAndSwap(last, now)
+	w.count.Add(1)
+	now, last := time.Now().UnixNano(), w.last.Load()
+	return now-last >= int64(cmp.Or(w.every, warnedEvery)) && w.last.CompareAndSwap(last, now)
 }
+
+// times says in a line how often it has happened since the line before.
+func (w *warned) times(name string) slog.Attr { return slog.Int64(name, w.count.Swap(0)) }
 
 // unsettled warns of plain checks that were charged by rules with charge_on or give_back_on. Nobody
 // will say how such a request ends, so it stays charged in any case.

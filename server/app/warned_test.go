@@ -1,9 +1,56 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 )
+
+// TestWarned: what happens at any rate is told once in a while, with how often it has happened.
+func TestWarned(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		w := &warned{every: failedEvery}
+		for round := range 3 {
+			var told []int64
+			for range 1000 {
+				if w.due() {
+					told = append(told, w.times("n").Value.Int64())
+				}
+			}
+			// All but the first of a round are told in the next one.
+			if want := int64(1 + min(round, 1)*999); len(told) != 1 || told[0] != want {
+				t.Errorf("round %d: told %v, want once that it were %d", round, told, want)
+			}
+			time.Sleep(failedEvery)
+		}
+	})
+}
+
+// TestOfStore: the errors that callers have caused are not the store's.
+func TestOfStore(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		want bool
+	}{
+		{t.Context(), headgate.ErrUnavailable, true},
+		{gone, headgate.ErrUnavailable, false},
+		{t.Context(), headgate.Invalid("request", "checks", "there are none"), false},
+		{t.Context(), headgate.ErrConflict, false},
+		{t.Context(), errors.ErrUnsupported, false},
+	} {
+		if got := ofStore(c.ctx, c.err); got != c.want {
+			t.Errorf("%v, gone %v: %v, want %v", c.err, c.ctx.Err() != nil, got, c.want)
+		}
+	}
+}
 
 // TestPlainCheckOfAnOutcome: whoever checks where he should reserve is told by the log, at the
 // start and then once in a while; whoever reserves is not.

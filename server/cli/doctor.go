@@ -58,7 +58,7 @@ func writeExamination(w io.Writer, e *app.Examination) {
 	fmt.Fprintf(w, "%s\n\n", e.Store)
 	for _, level := range []string{"bad", "warning", "ok"} {
 		for _, f := range e.Findings {
-			if f.Level != level {
+			if f.Level.String() != level {
 				continue
 			}
 			where := ""

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,9 +14,17 @@ import (
 // many there are besides.
 func TestExaminationOfManyRules(t *testing.T) {
 	const rules = 10_000
-	e := &app.Examination{Store: "a store", Sampled: 3 * rules}
-	for i := range rules {
-		e.Memory = append(e.Memory, app.RuleMemory{Rule: fmt.Sprintf("rule%d", i), Keys: 3, BytesPerKey: 100})
+	memory := make([]map[string]any, rules)
+	for i := range memory {
+		memory[i] = map[string]any{"rule": fmt.Sprintf("rule%d", i), "keys": 3, "bytes_per_key": 100}
+	}
+	data, err := json.Marshal(map[string]any{"store": "a store", "sampled_keys": 3 * rules, "memory": memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := new(app.Examination)
+	if err := json.Unmarshal(data, e); err != nil {
+		t.Fatal(err)
 	}
 	var text bytes.Buffer
 	writeExamination(&text, e)

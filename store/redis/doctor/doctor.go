@@ -41,33 +41,38 @@ func (l Level) String() string {
 	return fmt.Sprintf("level(%d)", uint8(l))
 }
 
+// MarshalText returns the same as String.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
 // Finding is the result of one check.
 type Finding struct {
 	// Node is the address of the server, or "" if the finding concerns all servers together.
-	Node string
+	Node string `json:"node,omitempty"`
 	// What names the check, such as "version", "eviction" or "clock".
-	What  string
-	Level Level
+	What  string `json:"what"`
+	Level Level  `json:"level"`
 	// Text says what was found, with the numbers. Fix says what to change; it is empty if
 	// nothing has to be changed.
-	Text, Fix string
+	Text string `json:"text"`
+	Fix  string `json:"fix,omitempty"`
 }
 
 // RuleMemory is an estimate of the memory that the counters of one rule use, from a sample of keys.
 type RuleMemory struct {
-	Rule string
+	Rule string `json:"rule"`
 	// Keys is the number of the rule's keys in the sample. Some of them were measured:
 	// BytesPerKey is their mean size in bytes, including the key's name and the server's overhead.
-	Keys, BytesPerKey int64
+	Keys        int64 `json:"keys"`
+	BytesPerKey int64 `json:"bytes_per_key"`
 }
 
 // Diagnosis is the result of [Diagnose].
 type Diagnosis struct {
-	Findings []Finding
+	Findings []Finding `json:"findings"`
 	// Memory has one entry per rule, the rule that uses most memory first. Sampled is the number of
 	// keys with the store's prefix that were examined; there may be more.
-	Memory  []RuleMemory
-	Sampled int64
+	Memory  []RuleMemory `json:"memory"`
+	Sampled int64        `json:"sampled_keys"`
 }
 
 // Worst returns the most serious level of all findings, or [Fine] if there are none.
@@ -118,7 +123,7 @@ func (s *Subject) clustered() bool { return s.Client.Mode() == rueidis.ClientMod
 // own, and resets or lets expire what it wrote. A server that does not answer is a finding. The error
 // says that no server that holds data has answered.
 func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
-	d := new(Diagnosis)
+	d := &Diagnosis{Memory: []RuleMemory{}}
 	failure := s.diagnoseDecisions(ctx, d)
 	if failure != nil {
 		d.add("", "decisions", Bad, fmt.Sprintf("a request gets no decision: %v", failure), "see below what the server lacks, or which one does not answer, and docs/failures.md for what it says; meanwhile rules do what on_store_error says")
