@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 
 	"github.com/headgate/headgate"
@@ -15,7 +13,7 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 	shown := r.Header["Authorization"]
 	switch {
 	case admin.Candidate == nil:
-		writeProblem(w, &problem{status: http.StatusNotFound, detail: "no candidate is tried here; start the server with --candidate FILE"})
+		writeProblem(w, &problem{Status: http.StatusNotFound, Detail: "no candidate is tried here; start the server with --candidate FILE"})
 		return
 	case admin.Token != "" && len(shown) > 0 && !authorized(shown, admin.Token):
 		writeUnauthorized(w, shown)
@@ -26,15 +24,8 @@ func (h *Handler) serveCandidate(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, p)
 		return
 	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(admin.Candidate(admin.Token != "" && len(shown) > 0)); err != nil {
-		// It has only texts, numbers and lists, which can always be encoded.
-		panic(err)
-	}
 	w.Header()["Cache-Control"] = []string{"no-store"}
-	writeJSON(w, b.Bytes())
+	writeJSON(w, encode(admin.Candidate(admin.Token != "" && len(shown) > 0)))
 }
 
 // writeUnauthorized distinguishes a missing token from a wrong one, because the remedies differ.
@@ -44,5 +35,5 @@ func writeUnauthorized(w http.ResponseWriter, shown []string) {
 		detail = "the header Authorization does not hold the admin token of this server; it must be Bearer TOKEN"
 	}
 	w.Header()["Www-Authenticate"] = []string{`Bearer realm="headgate"`}
-	writeProblem(w, &problem{status: http.StatusUnauthorized, detail: detail})
+	writeProblem(w, &problem{Status: http.StatusUnauthorized, Detail: detail})
 }

@@ -19,7 +19,7 @@ var maxClock = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 func (h *Handler) serveClock(w http.ResponseWriter, r *http.Request) {
 	clock := h.options.Admin.Clock
 	if clock == nil {
-		writeProblem(w, &problem{status: http.StatusConflict, detail: "the clock of this server goes by itself; start a server for tests with --clock manual"})
+		writeProblem(w, &problem{Status: http.StatusConflict, Detail: "the clock of this server goes by itself; start a server for tests with --clock manual"})
 		return
 	}
 	if _, p := readQuery(r.URL.RawQuery, noParameters); p != nil {
@@ -32,7 +32,7 @@ func (h *Handler) serveClock(w http.ResponseWriter, r *http.Request) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&body); err != nil || body.Advance == nil {
-		writeProblem(w, &problem{status: http.StatusBadRequest, detail: `the body must be an object with "advance" and nothing else, such as {"advance": "15m"}`})
+		writeProblem(w, &problem{Status: http.StatusBadRequest, Detail: `the body must be an object with "advance" and nothing else, such as {"advance": "15m"}`})
 		return
 	}
 	d, err := time.ParseDuration(*body.Advance)
@@ -50,6 +50,5 @@ func (h *Handler) serveClock(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, faultsProblem(faults))
 		return
 	}
-	b := clock(d).AppendFormat([]byte(`{"now":"`), time.RFC3339Nano)
-	writeJSON(w, append(b, "\"}\n"...))
+	writeJSON(w, encode(map[string]time.Time{"now": clock(d)}))
 }

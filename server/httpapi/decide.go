@@ -78,7 +78,11 @@ func (h *Handler) answer(w http.ResponseWriter, s *scratch, o *decide.Outcome, w
 		writeUndecided(w, s.Faults, o)
 		return
 	case s.Op == headgate.OpReset:
-		s.out = appendReset(s.out[:0], s.Checks)
+		names := make([]string, len(s.Checks))
+		for i := range names {
+			names[i] = s.Checks[i].Rule.Name()
+		}
+		s.out = encode(map[string][]string{"reset": names})
 	case want.status && !o.Verdict.Allowed:
 		h.writeDenial(w, s, o, want.at)
 		return
@@ -107,7 +111,7 @@ func (s *scratch) receive(w http.ResponseWriter, r *http.Request, f form, p *pro
 		decode(body, f, &s.message)
 		return true
 	}
-	if p.status == http.StatusRequestEntityTooLarge || p.status == http.StatusRequestTimeout {
+	if p.Status == http.StatusRequestEntityTooLarge || p.Status == http.StatusRequestTimeout {
 		// The rest of the body is not worth reading.
 		w.Header()["Connection"] = []string{"close"}
 	}
@@ -135,7 +139,7 @@ func readQuery(raw string, op headgate.Op) (wants, *problem) {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return w, &problem{status: http.StatusBadRequest, detail: "the query is not understood; it may have escapes that are not complete"}
+		return w, &problem{Status: http.StatusBadRequest, Detail: "the query is not understood; it may have escapes that are not complete"}
 	}
 	var list decide.Faults
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -169,7 +173,7 @@ func readQuery(raw string, op headgate.Op) (wants, *problem) {
 func checkType(h http.Header) *problem {
 	switch given := h["Content-Type"]; {
 	case len(h["Content-Encoding"]) != 0:
-		return &problem{status: http.StatusUnsupportedMediaType, detail: "the body must not be encoded; leave Content-Encoding out"}
+		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "the body must not be encoded; leave Content-Encoding out"}
 	case len(given) == 1 && given[0] == "application/json":
 		return nil
 	case len(given) == 1:
@@ -178,7 +182,7 @@ func checkType(h http.Header) *problem {
 			return nil
 		}
 	}
-	return &problem{status: http.StatusUnsupportedMediaType, detail: "the body must come with Content-Type: application/json (with curl: --json instead of -d)"}
+	return &problem{Status: http.StatusUnsupportedMediaType, Detail: "the body must come with Content-Type: application/json (with curl: --json instead of -d)"}
 }
 
 // readBody reads the body into the scratch and returns a copy as a string, whose memory keys and
@@ -206,24 +210,12 @@ func (s *scratch) readBody(r *http.Request) (string, *problem) {
 		case errors.Is(err, io.EOF):
 			return string(s.body), nil
 		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-			return "", &problem{status: http.StatusRequestTimeout, detail: "the body did not arrive in time"}
+			return "", &problem{Status: http.StatusRequestTimeout, Detail: "the body did not arrive in time"}
 		}
-		return "", &problem{status: http.StatusBadRequest, detail: "the body ended before its time or is not framed as HTTP wants it"}
+		return "", &problem{Status: http.StatusBadRequest, Detail: "the body ended before its time or is not framed as HTTP wants it"}
 	}
 }
 
 func tooLarge() *problem {
-	return &problem{status: http.StatusRequestEntityTooLarge, detail: fmt.Sprintf("the body may have %d bytes", MaxBody)}
-}
-
-// appendReset writes the names of the rules whose counters were reset.
-func appendReset(b []byte, checks []headgate.Check) []byte {
-	b = append(b, `{"reset":[`...)
-	for i := range checks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(b, checks[i].Rule.Name())
-	}
-	return append(b, "]}\n"...)
+	return &problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body may have %d bytes", MaxBody)}
 }

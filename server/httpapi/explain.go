@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 
 	"github.com/headgate/headgate/server/decide"
@@ -19,12 +17,5 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request, s *scratch) {
 		writeUndecided(w, s.Faults, o)
 		return
 	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(&e); err != nil {
-		// It has only texts, numbers and lists, which can always be encoded.
-		panic(err)
-	}
-	writeJSON(w, b.Bytes())
+	writeJSON(w, encode(&e))
 }

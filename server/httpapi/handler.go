@@ -158,13 +158,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 			h.options.Logger.LogAttrs(r.Context(), slog.LevelError, "a request caused a panic",
 				slog.String("method", r.Method), slog.String("path", r.URL.Path),
 				slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			writeProblem(w, &problem{status: http.StatusInternalServerError, detail: "the server has a defect, which is in its log; whether the request was charged is not known"})
+			writeProblem(w, &problem{Status: http.StatusInternalServerError, Detail: "the server has a defect, which is in its log; whether the request was charged is not known"})
 		}
 	}()
 	route, ok := h.routes[routed(r)]
 	switch {
 	case !ok:
-		writeProblem(w, &problem{status: http.StatusNotFound, detail: "there is nothing at this path; /openapi.json lists what there is"})
+		writeProblem(w, &problem{Status: http.StatusNotFound, Detail: "there is nothing at this path; /openapi.json lists what there is"})
 	case route.method == anyMethod || r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet:
 		route.serve(h, w, r)
 	default:
@@ -173,7 +173,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 			allow = "GET, HEAD"
 		}
 		w.Header()["Allow"] = []string{allow}
-		writeProblem(w, &problem{status: http.StatusMethodNotAllowed, detail: "this path takes " + strings.ReplaceAll(allow, ", ", " and ")})
+		writeProblem(w, &problem{Status: http.StatusMethodNotAllowed, Detail: "this path takes " + strings.ReplaceAll(allow, ", ", " and ")})
 	}
 }
 
@@ -205,17 +205,18 @@ func (h *Handler) serveReady(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.options.ReadyWithin)
 		defer cancel()
 		if err := h.options.Ready(ctx); err != nil {
-			writeProblem(w, &problem{status: http.StatusServiceUnavailable, detail: "not ready to decide: the store does not answer, or the server is being shut down"})
+			writeProblem(w, &problem{Status: http.StatusServiceUnavailable, Detail: "not ready to decide: the store does not answer, or the server is being shut down"})
 			return
 		}
 	}
-	b := []byte(`{"status":"ready"`)
+	answer := struct {
+		Status string `json:"status"`
+		Detail string `json:"detail,omitempty"`
+	}{Status: "ready"}
 	if h.options.Detail != nil {
-		if detail := h.options.Detail(); detail != "" {
-			b = appendString(append(b, `,"detail":`...), detail)
-		}
+		answer.Detail = h.options.Detail()
 	}
-	writeJSON(w, append(b, "}\n"...))
+	writeJSON(w, encode(answer))
 }
 
 func (h *Handler) serveOpenAPI(w http.ResponseWriter, _ *http.Request) {

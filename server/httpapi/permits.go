@@ -47,51 +47,56 @@ func (h *Handler) acquirePermit(w http.ResponseWriter, r *http.Request, s *scrat
 	case want.status && !a.Allowed:
 		quota := notice.InProgress(a.Refusal())
 		w.Header()["Retry-After"] = []string{strconv.FormatInt(decide.Ceil(a.RetryAfter, time.Second), 10)}
-		b := appendProblem(s.out[:0], &problem{kind: quota.Type, title: quota.Title, status: quota.Status, detail: quota.Detail})
-		s.out = append(appendAcquired(append(b, ','), &a), "}\n"...)
-		write(w, typeProblem, quota.Status, s.out)
+		p := &problem{Type: quota.Type, Title: quota.Title, Status: quota.Status, Detail: quota.Detail}
+		writeWith(w, p, struct {
+			*problem
+			acquired
+		}{p, acquiredOf(&a)})
 	default:
-		s.out = append(appendAcquired(append(s.out[:0], '{'), &a), "}\n"...)
-		writeJSON(w, s.out)
+		writeJSON(w, encode(acquiredOf(&a)))
 	}
 }
 
-// appendAcquired writes the members of the answer without the surrounding braces.
-func appendAcquired(b []byte, a *decide.Acquired) []byte {
-	b = strconv.AppendBool(append(b, `"allowed":`...), a.Allowed)
+// acquired is the answer to a call that has asked for a permit.
+type acquired struct {
+	Allowed      bool    `json:"allowed"`
+	Shadow       bool    `json:"shadow,omitempty"`
+	Source       string  `json:"source,omitempty"`
+	Permit       *permit `json:"permit,omitempty"`
+	Waiting      bool    `json:"waiting,omitempty"`
+	Ahead        *int    `json:"ahead,omitempty"` // nil unless it waits
+	InUse        int64   `json:"in_use"`
+	Limit        int64   `json:"limit"`
+	Line         int     `json:"line"`
+	RetryAfterMS int64   `json:"retry_after_ms"`
+}
+
+func acquiredOf(a *decide.Acquired) acquired {
+	to := acquired{Allowed: a.Allowed, Shadow: a.Shadow, InUse: a.InUse, Limit: a.Limit, Line: a.Line, RetryAfterMS: decide.Millis(a.RetryAfter)}
 	switch {
 	case a.Shadow:
-		b = append(b, `,"shadow":true`...)
 	case a.Open:
-		b = appendString(append(b, `,"source":`...), headgate.SourceOpen.String())
+		to.Source = headgate.SourceOpen.String()
 	case a.Allowed:
-		b = appendPermit(append(b, `,"permit":`...), &a.Lease)
+		to.Permit = permitOf(&a.Lease)
 	case a.Waiting:
-		b = strconv.AppendInt(append(b, `,"waiting":true,"ahead":`...), int64(a.Ahead), 10)
+		to.Waiting, to.Ahead = true, &a.Ahead
 	}
-	b = strconv.AppendInt(append(b, `,"in_use":`...), a.InUse, 10)
-	b = strconv.AppendInt(append(b, `,"limit":`...), a.Limit, 10)
-	b = strconv.AppendInt(append(b, `,"line":`...), int64(a.Line), 10)
-	return strconv.AppendInt(append(b, `,"retry_after_ms":`...), decide.Millis(a.RetryAfter), 10)
+	return to
 }
 
-func appendPermit(b []byte, l *store.Lease) []byte {
-	b = appendString(append(b, `{"holder":`...), l.Holder)
-	b = strconv.AppendInt(append(b, `,"epoch":`...), l.Epoch, 10)
-	b = append(b, `,"slots":[`...)
-	for i, slot := range l.Slots {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, int64(slot), 10)
-	}
-	// Rounded down, so that a renewal within this time is not too late.
-	b = strconv.AppendInt(append(b, `],"expires_in_ms":`...), l.Remaining.Milliseconds(), 10)
-	b = strconv.AppendInt(append(b, `,"ttl_ms":`...), l.TTL.Milliseconds(), 10)
-	if l.Revoked {
-		b = append(b, `,"revoked":true`...)
-	}
-	return append(b, '}')
+type permit struct {
+	Holder string `json:"holder"`
+	Epoch  int64  `json:"epoch"`
+	Slots  []int  `json:"slots"`
+	// ExpiresInMS is rounded down, so that a renewal within this time is not too late.
+	ExpiresInMS int64 `json:"expires_in_ms"`
+	TTLMS       int64 `json:"ttl_ms"`
+	Revoked     bool  `json:"revoked,omitempty"`
+}
+
+func permitOf(l *store.Lease) *permit {
+	return &permit{l.Holder, l.Epoch, append([]int{}, l.Slots...), l.Remaining.Milliseconds(), l.TTL.Milliseconds(), l.Revoked}
 }
 
 // renewPermit makes a permit last for its full time from now.
@@ -105,8 +110,7 @@ func (h *Handler) renewPermit(w http.ResponseWriter, r *http.Request, s *scratch
 		writeUndecided(w, s.permit.Faults, o)
 		return
 	}
-	s.out = append(appendPermit(append(s.out[:0], `{"permit":`...), &lease), "}\n"...)
-	writeJSON(w, s.out)
+	writeJSON(w, encode(map[string]*permit{"permit": permitOf(&lease)}))
 }
 
 // releasePermit gives a permit back.
@@ -136,8 +140,7 @@ func (s *scratch) writeWhether(w http.ResponseWriter, name string, is bool, o *d
 		writeUndecided(w, s.permit.Faults, o)
 		return
 	}
-	s.out = append(strconv.AppendBool(append(append(append(s.out[:0], `{"`...), name...), `":`...), is), "}\n"...)
-	writeJSON(w, s.out)
+	writeJSON(w, encode(map[string]bool{name: is}))
 }
 
 // listHolders lists who has permits and who waits.
@@ -152,33 +155,32 @@ func (h *Handler) listHolders(w http.ResponseWriter, r *http.Request) {
 		writeUndecided(w, c.Faults, o)
 		return
 	}
-	b := strconv.AppendInt([]byte(`{"in_use":`), held.InUse(), 10)
-	b = strconv.AppendInt(append(b, `,"limit":`...), limit, 10)
-	b = append(b, `,"permits":[`...)
-	for i := range held.Leases {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendPermit(b, &held.Leases[i])
+	type waiting struct {
+		Holder      string `json:"holder"`
+		Cost        int64  `json:"cost"`
+		ExpiresInMS int64  `json:"expires_in_ms"`
 	}
-	b = append(b, `],"waiting":[`...)
+	answer := struct {
+		InUse   int64     `json:"in_use"`
+		Limit   int64     `json:"limit"`
+		Permits []*permit `json:"permits"`
+		Waiting []waiting `json:"waiting"`
+	}{held.InUse(), limit, []*permit{}, []waiting{}}
+	for i := range held.Leases {
+		answer.Permits = append(answer.Permits, permitOf(&held.Leases[i]))
+	}
 	for i := range held.Waiting {
 		t := &held.Waiting[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendString(append(b, `{"holder":`...), t.Holder)
-		b = strconv.AppendInt(append(b, `,"cost":`...), t.Cost, 10)
-		b = append(strconv.AppendInt(append(b, `,"expires_in_ms":`...), t.Remaining.Milliseconds(), 10), '}')
+		answer.Waiting = append(answer.Waiting, waiting{t.Holder, t.Cost, t.Remaining.Milliseconds()})
 	}
-	writeJSON(w, append(b, "]}\n"...))
+	writeJSON(w, encode(answer))
 }
 
 // holdersOf reads the rule and the key from the query.
 func holdersOf(raw string) (c decide.PermitCall, p *problem) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return c, &problem{status: http.StatusBadRequest, detail: "the query is not understood; it may have escapes that are not complete"}
+		return c, &problem{Status: http.StatusBadRequest, Detail: "the query is not understood; it may have escapes that are not complete"}
 	}
 	for _, field := range []struct {
 		name string

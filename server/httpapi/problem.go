@@ -1,6 +1,9 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,57 +15,46 @@ import (
 
 // problem is an answer that is not a decision (RFC 9457).
 type problem struct {
-	// kind is the URI of the problem's type, or "" if the status says enough.
-	kind string
-	// title is the same for every problem of a kind. "" means the text of the status.
-	title  string
-	status int
-	detail string
-	faults decide.Faults
+	// Type is the URI of the problem's type, or "" if the status says enough.
+	Type string `json:"type,omitempty"`
+	// Title is the same for every problem of a type. "" means the text of the status.
+	Title  string        `json:"title"`
+	Status int           `json:"status"`
+	Detail string        `json:"detail"`
+	Errors []faultyField `json:"errors,omitempty"`
 }
 
-// appendProblem writes the problem's object without the closing brace, so that more members can
-// follow.
-func appendProblem(b []byte, p *problem) []byte {
-	b = append(b, '{')
-	if p.kind != "" {
-		b = append(appendString(append(b, `"type":`...), p.kind), ',')
-	}
-	title := p.title
-	if title == "" {
-		title = http.StatusText(p.status)
-	}
-	b = appendString(append(b, `"title":`...), title)
-	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.status), 10)
-	b = appendString(append(b, `,"detail":`...), p.detail)
-	if len(p.faults) == 0 {
-		return b
-	}
-	b = append(b, `,"errors":[`...)
-	for i := range p.faults {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		field, text := fieldAndText(&p.faults[i])
-		b = appendString(append(b, `{"field":`...), field)
-		b = append(appendString(append(b, `,"detail":`...), text), '}')
-	}
-	return append(b, ']')
+type faultyField struct {
+	Field  string `json:"field"`
+	Detail string `json:"detail"`
 }
 
-func writeProblem(w http.ResponseWriter, p *problem) {
-	write(w, typeProblem, p.status, append(appendProblem(nil, p), "}\n"...))
-}
-
-// fieldAndText returns the field and the text of a fault for the caller.
-func fieldAndText(f *decide.Fault) (field, text string) {
-	if field = f.Place.String(); field == "" {
-		field = "body"
-	}
+func faultyFieldOf(f *decide.Fault) faultyField {
+	to := faultyField{cmp.Or(f.Place.String(), "body"), f.Text}
 	if f.Kind == decide.UnknownRule {
-		return field, f.Text + "; GET /v1/rules lists the rules"
+		to.Detail += "; GET /v1/rules lists the rules"
 	}
-	return field, f.Text
+	return to
+}
+
+// encode returns the text of a value that has only texts, numbers and lists, which can always be
+// encoded. What decides requests writes its answers itself, in encode.go.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(v); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+func writeProblem(w http.ResponseWriter, p *problem) { writeWith(w, p, p) }
+
+// writeWith answers with a problem and further members. whole is a struct with the problem in it.
+func writeWith(w http.ResponseWriter, p *problem, whole any) {
+	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
+	write(w, typeProblem, p.Status, encode(whole))
 }
 
 // faultStatuses are the statuses of requests with faults, by the greatest kind of fault.
@@ -74,7 +66,11 @@ var faultStatuses = [...]int{
 
 // faultsProblem returns the problem for a request with mistakes.
 func faultsProblem(list decide.Faults) *problem {
-	return &problem{status: faultStatuses[list.Kind()], faults: list, detail: list.Summary()}
+	p := &problem{Status: faultStatuses[list.Kind()], Detail: list.Summary()}
+	for i := range list {
+		p.Errors = append(p.Errors, faultyFieldOf(&list[i]))
+	}
+	return p
 }
 
 // undecidedStatuses are the statuses of other requests without a verdict.
@@ -99,38 +95,33 @@ func writeUndecided(w http.ResponseWriter, list decide.Faults, o *decide.Outcome
 	case decide.Unavailable:
 		p := notice.ReducedCapacity(decide.ComeBack)
 		w.Header()["Retry-After"] = []string{strconv.Itoa(int(decide.ComeBack / time.Second))}
-		writeProblem(w, &problem{kind: p.Type, title: p.Title, status: p.Status, detail: o.Text()})
+		writeProblem(w, &problem{Type: p.Type, Title: p.Title, Status: p.Status, Detail: o.Text()})
 	case decide.Revoked:
-		b := appendProblem(nil, &problem{status: http.StatusGone, detail: o.Text()})
-		write(w, typeProblem, http.StatusGone, append(b, ",\"revoked\":true}\n"...))
+		p := &problem{Status: http.StatusGone, Detail: o.Text()}
+		writeWith(w, p, struct {
+			*problem
+			Revoked bool `json:"revoked"`
+		}{p, true})
 	default:
-		writeProblem(w, &problem{status: undecidedStatuses[o.Kind], detail: o.Text()})
+		writeProblem(w, &problem{Status: undecidedStatuses[o.Kind], Detail: o.Text()})
 	}
 }
 
 // writeDenial answers 429, with the verdict in headers and in the body. It answers 403 if the
 // policy's deny list has denied the request, because then waiting does not help.
 func (h *Handler) writeDenial(w http.ResponseWriter, s *scratch, o *decide.Outcome, at bool) {
-	var b []byte
-	status := http.StatusForbidden
-	if o.Listed != nil {
-		b = appendProblem(s.out[:0], &problem{status: status, detail: "the policy's deny list turns the request away"})
-	} else {
+	p := struct {
+		problem
+		Violated []string `json:"violated-policies,omitempty"`
+	}{problem: problem{Title: http.StatusText(http.StatusForbidden), Status: http.StatusForbidden, Detail: "the policy's deny list turns the request away"}}
+	if o.Listed == nil {
 		quota := httplimit.QuotaExceeded(&o.Verdict)
-		status = quota.Status
 		httplimit.WriteHeaders(w.Header(), h.options.Dialect, &o.Verdict)
-		b = appendProblem(s.out[:0], &problem{kind: quota.Type, title: quota.Title, status: status, detail: quota.Detail})
-		b = append(b, `,"violated-policies":[`...)
-		for i, name := range quota.ViolatedPolicies {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendString(b, name)
-		}
-		b = append(b, ']')
+		p.problem, p.Violated = problem{Type: quota.Type, Title: quota.Title, Status: quota.Status, Detail: quota.Detail}, quota.ViolatedPolicies
 	}
-	s.out = append(h.appendMembers(append(b, ','), s.Policy.Set, o, at), "}\n"...)
-	write(w, typeProblem, status, s.out)
+	s.out = append(s.out[:0], bytes.TrimSuffix(encode(&p), []byte("}\n"))...)
+	s.out = append(h.appendMembers(append(s.out, ','), s.Policy.Set, o, at), "}\n"...)
+	write(w, typeProblem, p.Status, s.out)
 }
 
 // These values are shared by all responses and must not be changed.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +44,7 @@ func admins(serve func(*Handler, http.ResponseWriter, *http.Request)) func(*Hand
 	return func(h *Handler, w http.ResponseWriter, r *http.Request) {
 		switch token := h.options.Admin.Token; {
 		case token == "":
-			writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token"})
+			writeProblem(w, &problem{Status: http.StatusForbidden, Detail: "nobody may ask for this here: the server has no admin token"})
 		case !authorized(r.Header["Authorization"], token):
 			writeUnauthorized(w, r.Header["Authorization"])
 		default:
@@ -66,10 +65,11 @@ type ReloadError struct {
 
 // PolicyMistake is one mistake in a policy file.
 type PolicyMistake struct {
-	File string
+	File string `json:"file"`
 	// Line and Column count from 1. Both are zero if the mistake has no single place.
-	Line, Column int
-	Detail       string
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Detail string `json:"detail"`
 }
 
 // Error says what is wrong.
@@ -78,7 +78,7 @@ func (e *ReloadError) Error() string { return "headgate: " + e.Detail }
 // serveReload loads the policy again.
 func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 	if h.options.Admin.Token == "" || h.options.Admin.Reload == nil {
-		writeProblem(w, &problem{status: http.StatusForbidden, detail: "nobody may ask for this here: the server has no admin token; a change of the policy file is noticed without being asked, and so is SIGHUP"})
+		writeProblem(w, &problem{Status: http.StatusForbidden, Detail: "nobody may ask for this here: the server has no admin token; a change of the policy file is noticed without being asked, and so is SIGHUP"})
 		return
 	}
 	if !authorized(r.Header["Authorization"], h.options.Admin.Token) {
@@ -98,10 +98,11 @@ func (h *Handler) serveReload(w http.ResponseWriter, r *http.Request) {
 	if changed {
 		result = "changed"
 	}
-	b := appendString([]byte(`{"result":`), result)
-	b = appendVersion(append(b, ','), now)
-	b = strconv.AppendInt(append(b, `,"rules":`...), int64(len(now.Rules())), 10)
-	writeJSON(w, append(b, "}\n"...))
+	writeJSON(w, encode(struct {
+		Result string `json:"result"`
+		version
+		Rules int `json:"rules"`
+	}{result, versionOf(now), len(now.Rules())}))
 }
 
 // authorized reports whether the header has the token. The time it takes reveals nothing about the
@@ -115,11 +116,13 @@ func authorized(header []string, token string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 
-// appendVersion writes the members that identify a policy.
-func appendVersion(b []byte, p decide.Policy) []byte {
-	b = strconv.AppendInt(append(b, `"version":`...), p.Version, 10)
-	return appendString(append(b, `,"hash":`...), p.Hash)
+// version has the members that identify a policy.
+type version struct {
+	Version int64  `json:"version"`
+	Hash    string `json:"hash"`
 }
+
+func versionOf(p decide.Policy) version { return version{p.Version, p.Hash} }
 
 // writeReloadProblem answers that the reload failed, and which policy stays in force.
 func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
@@ -127,26 +130,13 @@ func writeReloadProblem(w http.ResponseWriter, err error, kept decide.Policy) {
 	if !errors.As(err, &why) {
 		why = &ReloadError{Detail: errtext.Text(err)}
 	}
-	p := &problem{status: http.StatusUnprocessableEntity, detail: fmt.Sprintf("%s; version %d stays in force", why.Detail, kept.Version)}
+	p := &problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("%s; version %d stays in force", why.Detail, kept.Version)}
 	if why.Fixed {
-		p.status = http.StatusConflict
+		p.Status = http.StatusConflict
 	}
-	b := appendProblem(nil, p)
-	b = appendVersion(append(b, ','), kept)
-	if len(why.Mistakes) > 0 {
-		b = append(b, `,"mistakes":[`...)
-		for i, m := range why.Mistakes {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendString(append(b, `{"file":`...), m.File)
-			if m.Line > 0 {
-				b = strconv.AppendInt(append(b, `,"line":`...), int64(m.Line), 10)
-				b = strconv.AppendInt(append(b, `,"column":`...), int64(m.Column), 10)
-			}
-			b = append(appendString(append(b, `,"detail":`...), m.Detail), '}')
-		}
-		b = append(b, ']')
-	}
-	write(w, typeProblem, p.status, append(b, "}\n"...))
+	writeWith(w, p, struct {
+		*problem
+		version
+		Mistakes []PolicyMistake `json:"mistakes,omitempty"`
+	}{p, versionOf(kept), why.Mistakes})
 }

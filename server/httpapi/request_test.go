@@ -99,8 +99,8 @@ func TestDecode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var lines []string
 			for _, f := range read(tt.body, formOf(tt.op)).Faults {
-				field, text := fieldAndText(&f)
-				lines = append(lines, fmt.Sprintf("%d %s: %s", faultStatuses[f.Kind], field, text))
+				to := faultyFieldOf(&f)
+				lines = append(lines, fmt.Sprintf("%d %s: %s", faultStatuses[f.Kind], to.Field, to.Detail))
 			}
 			got := strings.Join(lines, "\n")
 			// The order of syntax and other mistakes is that of discovery.
@@ -188,8 +188,9 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for _, fault := range req.Faults {
-			field, said := fieldAndText(&fault)
-			if said == "" || !utf8.ValidString(field) || !utf8.ValidString(said) {
+			to := faultyFieldOf(&fault)
+			said := to.Detail
+			if said == "" || !utf8.ValidString(to.Field) || !utf8.ValidString(said) {
 				t.Errorf("%q: mistake %+v is no text", text, fault)
 			}
 			stricter := strings.Contains(said, "nest deeper") || strings.Contains(said, "surrogate")

@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -167,14 +165,7 @@ func encodeRules(from decide.Policy) []byte {
 	if table := set.Subjects(); table != nil {
 		p.Subjects = &shownSubjects{table.By, len(table.Table), len(table.Other) > 0, table.File}
 	}
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false)
-	if err := to.Encode(p); err != nil {
-		// It has only texts, numbers and lists, which can always be encoded.
-		panic(err)
-	}
-	return b.Bytes()
+	return encode(p)
 }
 
 func showRule(set *policy.Set, r *policy.Rule) shownRule {
