@@ -33,6 +33,25 @@ const (
 // gRPC status, or wraps [wire.ErrWire].
 type answerer func(ctx context.Context, request string, out []byte) ([]byte, error)
 
+// streams has what the streams and batches of a service share.
+type streams struct {
+	options Options
+	buffers *sync.Pool // of *[]byte
+	permits permits
+	held    *held
+}
+
+func newStreams(o Options) streams { return streams{o, new(sync.Pool), newPermits(), new(held)} }
+
+// serve answers the requests of a stream. in and out are of the types of its messages.
+func (s *streams) serve(stream grpc.ServerStream, in, out proto.Message, answer answerer) error {
+	x := &exchange{stream: stream, in: newFrame(in), out: newFrame(out), answer: answer, held: s.held}
+	if s.options.SideBySide {
+		x.workers = newWorkers(x, s.permits, s.buffers)
+	}
+	return x.serve(s.options.Ending)
+}
+
 // exchange is one stream of numbered requests and their answers. One goroutine receives messages,
 // and decides their requests itself or hands them to its workers. The goroutine of the handler waits for
 // it, or for a shutdown.

@@ -6,21 +6,20 @@ import (
 	headgatev1 "github.com/headgate/headgate/api/headgate/v1"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/explain"
+	"github.com/headgate/headgate/server/decide"
 )
 
 // Explain implements the service.
 func (s *Service) Explain(ctx context.Context, m *headgatev1.ExplainRequest) (*headgatev1.Explanation, error) {
-	r := s.get()
-	read(r, m.GetEntries(), nil, m.Cost, m.GetUsage())
-	complete(r)
-	var answer *headgatev1.Explanation
-	e, o := r.Explain(ctx, s.decider)
-	err := statusOf(ctx, r.Faults, o)
-	if err == nil {
-		answer = newExplanation(&e)
-	}
-	s.put(r)
-	return answer, err
+	return with(s.pool, func(r *decide.Request) (*headgatev1.Explanation, error) {
+		read(r, m.GetEntries(), nil, m.Cost, m.GetUsage())
+		complete(r)
+		e, o := r.Explain(ctx, s.decider)
+		if err := statusOf(ctx, r.Faults, o); err != nil {
+			return nil, err
+		}
+		return newExplanation(&e), nil
+	})
 }
 
 func newExplanation(e *explain.Explanation) *headgatev1.Explanation {

@@ -35,34 +35,47 @@ const (
 type Service struct {
 	headgatev1.UnimplementedHeadgateServer
 
+	streams
 	decider decide.Decider
-	options Options
 	texts   *decide.Texts[limitText]
-	pool    sync.Pool // of *decide.Request
-	buffers sync.Pool // of *[]byte
-	permits permits
-	held    held
+	pool    pool[*decide.Request]
 }
 
 var _ headgatev1.HeadgateServer = (*Service)(nil)
 
 // New returns a service that asks decider.
 func New(decider decide.Decider, options Options) *Service {
-	s := &Service{decider: decider, options: options, permits: newPermits(), texts: decide.NewTexts(newLimitText)}
-	s.pool.New = func() any { return new(decide.Request) }
-	return s
+	return &Service{
+		streams: newStreams(options), decider: decider, texts: decide.NewTexts(newLimitText),
+		pool: newPool(func() *decide.Request { return new(decide.Request) }),
+	}
 }
 
 // Register adds the service to a server.
 func (s *Service) Register(r grpc.ServiceRegistrar) { headgatev1.RegisterHeadgateServer(r, s) }
 
-func (s *Service) get() *decide.Request { return s.pool.Get().(*decide.Request) }
+// pool has memory for requests, which later requests reuse.
+type pool[T interface{ Reset() }] struct{ *sync.Pool }
 
-// put clears the request and returns it to the pool. It is not deferred, because after a panic the
-// request may still be referenced.
-func (s *Service) put(r *decide.Request) {
+func newPool[T interface{ Reset() }](made func() T) pool[T] {
+	return pool[T]{&sync.Pool{New: func() any { return made() }}}
+}
+
+func (p pool[T]) get() T { return p.Get().(T) }
+
+// put clears the memory and returns it. It is not deferred, because after a panic the memory may still
+// be referenced.
+func (p pool[T]) put(r T) {
 	r.Reset()
-	s.pool.Put(r)
+	p.Put(r)
+}
+
+// with calls do with memory from the pool.
+func with[T interface{ Reset() }, A any](p pool[T], do func(T) (A, error)) (A, error) {
+	r := p.get()
+	answer, err := do(r)
+	p.put(r)
+	return answer, err
 }
 
 // decide carries out the request, which must have been read. The error is a gRPC status.
@@ -75,71 +88,72 @@ func (s *Service) decide(ctx context.Context, op headgate.Op, r *decide.Request)
 
 // Check implements the service.
 func (s *Service) Check(ctx context.Context, m *headgatev1.CheckRequest) (*headgatev1.Verdict, error) {
-	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
-	setTerms(r, m.GetId(), m.GetLifetimeMs())
-	return s.verdict(ctx, headgate.OpTake, r)
+	return with(s.pool, func(r *decide.Request) (*headgatev1.Verdict, error) {
+		read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
+		setTerms(r, m.GetId(), m.GetLifetimeMs())
+		return s.verdict(ctx, headgate.OpTake, r)
+	})
 }
 
 // Peek implements the service.
 func (s *Service) Peek(ctx context.Context, m *headgatev1.PeekRequest) (*headgatev1.Verdict, error) {
-	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
-	return s.verdict(ctx, headgate.OpPeek, r)
+	return with(s.pool, func(r *decide.Request) (*headgatev1.Verdict, error) {
+		read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
+		return s.verdict(ctx, headgate.OpPeek, r)
+	})
 }
 
 // Refund implements the service.
 func (s *Service) Refund(ctx context.Context, m *headgatev1.RefundRequest) (*headgatev1.Verdict, error) {
-	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
-	if r.At = m.GetAt(); r.At != 0 {
-		r.Given |= decide.GivenAt
-	}
-	return s.verdict(ctx, headgate.OpRefund, r)
+	return with(s.pool, func(r *decide.Request) (*headgatev1.Verdict, error) {
+		read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
+		if r.At = m.GetAt(); r.At != 0 {
+			r.Given |= decide.GivenAt
+		}
+		return s.verdict(ctx, headgate.OpRefund, r)
+	})
 }
 
-// verdict carries out the request, builds the answer, and returns the request to the pool.
-func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request) (v *headgatev1.Verdict, err error) {
+// verdict carries out the request, and builds the answer.
+func (s *Service) verdict(ctx context.Context, op headgate.Op, r *decide.Request) (*headgatev1.Verdict, error) {
 	o, err := s.decide(ctx, op, r)
-	if err == nil {
-		v = s.newVerdict(r.Policy.Set, o)
+	if err != nil {
+		return nil, err
 	}
-	s.put(r)
-	return v, err
+	return s.newVerdict(r.Policy.Set, o), nil
 }
 
 // Reset implements the service.
 func (s *Service) Reset(ctx context.Context, m *headgatev1.ResetRequest) (*headgatev1.ResetResponse, error) {
-	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), nil, nil)
-	var answer *headgatev1.ResetResponse
-	_, err := s.decide(ctx, headgate.OpReset, r)
-	if err == nil {
-		answer = &headgatev1.ResetResponse{Rules: make([]string, len(r.Checks))}
+	return with(s.pool, func(r *decide.Request) (*headgatev1.ResetResponse, error) {
+		read(r, m.GetEntries(), m.GetChecks(), nil, nil)
+		if _, err := s.decide(ctx, headgate.OpReset, r); err != nil {
+			return nil, err
+		}
+		answer := &headgatev1.ResetResponse{Rules: make([]string, len(r.Checks))}
 		for i := range r.Checks {
 			answer.Rules[i] = r.Checks[i].Rule.Name()
 		}
-	}
-	s.put(r)
-	return answer, err
+		return answer, nil
+	})
 }
 
 // Reserve implements the service.
 func (s *Service) Reserve(ctx context.Context, m *headgatev1.ReserveRequest) (*headgatev1.ReserveResponse, error) {
-	r := s.get()
-	read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
-	setTerms(r, m.GetId(), m.GetLifetimeMs())
-	r.Reserve = true
-	var answer *headgatev1.ReserveResponse
-	o, err := s.decide(ctx, headgate.OpTake, r)
-	if err == nil {
-		answer = &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy.Set, o)}
+	return with(s.pool, func(r *decide.Request) (*headgatev1.ReserveResponse, error) {
+		read(r, m.GetEntries(), m.GetChecks(), m.Cost, m.GetUsage())
+		setTerms(r, m.GetId(), m.GetLifetimeMs())
+		r.Reserve = true
+		o, err := s.decide(ctx, headgate.OpTake, r)
+		if err != nil {
+			return nil, err
+		}
+		answer := &headgatev1.ReserveResponse{Verdict: s.newVerdict(r.Policy.Set, o)}
 		if o.Reservation != "" {
 			answer.Reservation, answer.ExpiresInMs = o.Reservation, o.ExpiresInMS()
 		}
-	}
-	s.put(r)
-	return answer, err
+		return answer, nil
+	})
 }
 
 // Settle implements the service.
@@ -163,12 +177,12 @@ func (s *Service) Cancel(ctx context.Context, m *headgatev1.CancelRequest) (*hea
 	return s.settle(ctx, decide.Settlement{Reservation: m.GetReservation(), Given: decide.GivenCost})
 }
 
-func (s *Service) settle(ctx context.Context, to decide.Settlement) (v *headgatev1.Verdict, err error) {
-	r := s.get()
-	o := r.Settle(ctx, s.decider, to)
-	if err = statusOf(ctx, r.Faults, o); err == nil {
-		v = s.newVerdict(r.Policy.Set, o)
-	}
-	s.put(r)
-	return v, err
+func (s *Service) settle(ctx context.Context, to decide.Settlement) (*headgatev1.Verdict, error) {
+	return with(s.pool, func(r *decide.Request) (*headgatev1.Verdict, error) {
+		o := r.Settle(ctx, s.decider, to)
+		if err := statusOf(ctx, r.Faults, o); err != nil {
+			return nil, err
+		}
+		return s.newVerdict(r.Policy.Set, o), nil
+	})
 }

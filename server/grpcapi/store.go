@@ -2,7 +2,6 @@ package grpcapi
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,23 +27,21 @@ type StoreOptions struct {
 type Store struct {
 	headgatev1.UnimplementedStoreServer
 
+	streams
 	decider decide.Decider
-	options StoreOptions
 	token   token
 	rules   ruleCache
-	pool    sync.Pool // of *take
-	buffers sync.Pool // of *[]byte
-	permits permits
-	held    held
+	pool    pool[*take]
 }
 
 var _ headgatev1.StoreServer = (*Store)(nil)
 
 // NewStore returns a store that asks decider.
 func NewStore(decider decide.Decider, options StoreOptions) *Store {
-	s := &Store{decider: decider, options: options, token: newToken(options.Token), permits: newPermits()}
-	s.pool.New = func() any { return new(take) }
-	return s
+	return &Store{
+		streams: newStreams(options.Options), decider: decider, token: newToken(options.Token),
+		pool: newPool(func() *take { return new(take) }),
+	}
 }
 
 // Register adds the store to a server.
@@ -67,16 +64,12 @@ type take struct {
 	decisions []headgate.Decision
 }
 
-func (s *Store) get() *take { return s.pool.Get().(*take) }
-
-// put clears the take and returns it to the pool. It is not deferred, because after a panic the
-// take may still be referenced.
-func (s *Store) put(t *take) {
+// Reset clears the take, and keeps its memory.
+func (t *take) Reset() {
 	clear(t.faults)
 	clear(t.ask.Checks)
 	clear(t.decisions)
 	*t = take{faults: t.faults[:0], decisions: t.decisions[:0], ask: decide.Ask{Checks: t.ask.Checks[:0]}}
-	s.pool.Put(t)
 }
 
 // do carries out the take. The error is a gRPC status.
@@ -111,21 +104,29 @@ func (t *take) check() error {
 	return nil
 }
 
-// Take implements the service.
-func (s *Store) Take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev1.TakeResponse, error) {
+// called serves a call: it calls do with the memory for it, unless the call lacks the token.
+func called[A any](ctx context.Context, s *Store, do func(t *take) (A, error)) (answer A, err error) {
 	if err := s.admit(ctx); err != nil {
+		return answer, err
+	}
+	return with(s.pool, do)
+}
+
+// decided carries out the take, and returns the answer.
+func (s *Store) decided(ctx context.Context, t *take) (*headgatev1.TakeResponse, error) {
+	if err := s.do(ctx, t); err != nil {
 		return nil, err
 	}
-	t := s.get()
-	t.op = opOf(int64(r.GetOp()))
-	s.read(t, r.GetChecks())
-	err := s.do(ctx, t)
-	var answer *headgatev1.TakeResponse
-	if err == nil {
-		answer = &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}
-	}
-	s.put(t)
-	return answer, err
+	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
+}
+
+// Take implements the service.
+func (s *Store) Take(ctx context.Context, r *headgatev1.TakeRequest) (*headgatev1.TakeResponse, error) {
+	return called(ctx, s, func(t *take) (*headgatev1.TakeResponse, error) {
+		t.op = opOf(int64(r.GetOp()))
+		s.read(t, r.GetChecks())
+		return s.decided(ctx, t)
+	})
 }
 
 // opOf returns the operation of that number. Unknown numbers become an operation that check
@@ -152,97 +153,67 @@ func checkID(p decide.Place, id []byte, list *decide.Faults) {
 
 // TakeOnce implements the service.
 func (s *Store) TakeOnce(ctx context.Context, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
-	if err := s.admit(ctx); err != nil {
-		return nil, err
-	}
-	t := s.get()
-	answer, err := s.takeOnce(ctx, t, r)
-	s.put(t)
-	return answer, err
-}
-
-func (s *Store) takeOnce(ctx context.Context, t *take, r *headgatev1.TakeOnceRequest) (*headgatev1.TakeResponse, error) {
-	t.ask.Terms = t.readTerms(r.GetTerms())
-	if t.ask.Terms.ID == "" {
-		t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "is missing")
-	}
-	s.read(t, r.GetChecks())
-	if err := s.do(ctx, t); err != nil {
-		return nil, err
-	}
-	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
+	return called(ctx, s, func(t *take) (*headgatev1.TakeResponse, error) {
+		t.ask.Terms = t.readTerms(r.GetTerms())
+		if t.ask.Terms.ID == "" {
+			t.faults.Add(decide.OutOfRange, decide.Place{List: "terms", Name: "id"}, "is missing")
+		}
+		s.read(t, r.GetChecks())
+		return s.decided(ctx, t)
+	})
 }
 
 // TakeReserve implements the service.
 func (s *Store) TakeReserve(ctx context.Context, r *headgatev1.TakeReserveRequest) (*headgatev1.TakeReserveResponse, error) {
-	if err := s.admit(ctx); err != nil {
-		return nil, err
-	}
-	t := s.get()
-	answer, err := s.takeReserve(ctx, t, r)
-	s.put(t)
-	return answer, err
-}
-
-func (s *Store) takeReserve(ctx context.Context, t *take, r *headgatev1.TakeReserveRequest) (*headgatev1.TakeReserveResponse, error) {
-	t.ask.Terms, t.ask.Reserve = t.readTerms(r.GetTerms()), true
-	s.read(t, r.GetChecks())
-	if err := s.do(ctx, t); err != nil {
-		return nil, err
-	}
-	reservation, err := content.Reservation(&t.ask.Reservation)
-	if err != nil {
-		return nil, failed(ctx, err)
-	}
-	return &headgatev1.TakeReserveResponse{Reservation: reservation, Decisions: newDecisions(t.decisions)}, nil
+	return called(ctx, s, func(t *take) (*headgatev1.TakeReserveResponse, error) {
+		t.ask.Terms, t.ask.Reserve = t.readTerms(r.GetTerms()), true
+		s.read(t, r.GetChecks())
+		if err := s.do(ctx, t); err != nil {
+			return nil, err
+		}
+		reservation, err := content.Reservation(&t.ask.Reservation)
+		if err != nil {
+			return nil, failed(ctx, err)
+		}
+		return &headgatev1.TakeReserveResponse{Reservation: reservation, Decisions: newDecisions(t.decisions)}, nil
+	})
 }
 
 // Recall implements the service.
 func (s *Store) Recall(ctx context.Context, r *headgatev1.RecallRequest) (*headgatev1.StoreReservation, error) {
-	if err := s.admit(ctx); err != nil {
-		return nil, err
-	}
-	var list decide.Faults
-	if checkID(decide.Place{Name: "id"}, r.GetId(), &list); list != nil {
-		return nil, faultsStatus(list)
-	}
-	made, err := s.decider.Recall(ctx, string(r.GetId()))
-	if err != nil {
-		return nil, failed(ctx, err)
-	}
-	answer, err := content.Reservation(&made)
-	if err != nil {
-		return nil, failed(ctx, err)
-	}
-	return answer, nil
+	return called(ctx, s, func(t *take) (*headgatev1.StoreReservation, error) {
+		if checkID(decide.Place{Name: "id"}, r.GetId(), &t.faults); len(t.faults) > 0 {
+			return nil, faultsStatus(t.faults)
+		}
+		made, err := s.decider.Recall(ctx, string(r.GetId()))
+		if err != nil {
+			return nil, failed(ctx, err)
+		}
+		answer, err := content.Reservation(&made)
+		if err != nil {
+			return nil, failed(ctx, err)
+		}
+		return answer, nil
+	})
 }
 
 // TakeSettle implements the service.
 func (s *Store) TakeSettle(ctx context.Context, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
-	if err := s.admit(ctx); err != nil {
-		return nil, err
-	}
-	t := s.get()
-	answer, err := s.takeSettle(ctx, t, r)
-	s.put(t)
-	return answer, err
-}
-
-func (s *Store) takeSettle(ctx context.Context, t *take, r *headgatev1.TakeSettleRequest) (*headgatev1.TakeResponse, error) {
-	s.read(t, r.GetReservation().GetChecks())
-	checkID(decide.Place{List: "reservation", Name: "id"}, r.GetReservation().GetId(), &t.faults)
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: headgate.Instant(r.GetReservation().GetExpires()), Checks: t.ask.Checks}
-	if err := store.ValidateSettle(&made, r.GetUnits()); err != nil {
-		t.faults.AddError(decide.Place{Name: "units"}, false, err)
-		return nil, faultsStatus(t.faults)
-	}
-	decisions, err := s.decider.Settle(ctx, made, r.GetUnits(), t.decisions)
-	if err != nil {
-		return nil, failed(ctx, err)
-	}
-	t.decisions = decisions
-	return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
+	return called(ctx, s, func(t *take) (*headgatev1.TakeResponse, error) {
+		s.read(t, r.GetReservation().GetChecks())
+		checkID(decide.Place{List: "reservation", Name: "id"}, r.GetReservation().GetId(), &t.faults)
+		if err := t.check(); err != nil {
+			return nil, err
+		}
+		made := headgate.Reservation{ID: string(r.GetReservation().GetId()), Expires: headgate.Instant(r.GetReservation().GetExpires()), Checks: t.ask.Checks}
+		if err := store.ValidateSettle(&made, r.GetUnits()); err != nil {
+			t.faults.AddError(decide.Place{Name: "units"}, false, err)
+			return nil, faultsStatus(t.faults)
+		}
+		var err error
+		if t.decisions, err = s.decider.Settle(ctx, made, r.GetUnits(), t.decisions); err != nil {
+			return nil, failed(ctx, err)
+		}
+		return &headgatev1.TakeResponse{Decisions: newDecisions(t.decisions)}, nil
+	})
 }

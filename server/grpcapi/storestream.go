@@ -18,22 +18,12 @@ func (s *Store) TakeStream(stream grpc.BidiStreamingServer[headgatev1.TakeStream
 	if err := s.admit(stream.Context()); err != nil {
 		return err
 	}
-	x := &exchange{
-		stream: stream,
-		in:     newFrame((*headgatev1.TakeStreamRequest)(nil)),
-		out:    newFrame((*headgatev1.TakeStreamResponse)(nil)),
-		answer: s.answer,
-		held:   &s.held,
-	}
-	if s.options.SideBySide {
-		x.workers = newWorkers(x, s.permits, &s.buffers)
-	}
-	return x.serve(s.options.Ending)
+	return s.serve(stream, (*headgatev1.TakeStreamRequest)(nil), (*headgatev1.TakeStreamResponse)(nil), s.answer)
 }
 
 // answer is Take for a request of a stream.
 func (s *Store) answer(ctx context.Context, text string, out []byte) ([]byte, error) {
-	t := s.get()
+	t := s.pool.get()
 	err := s.decode(t, text)
 	if err == nil {
 		err = s.do(ctx, t)
@@ -41,7 +31,7 @@ func (s *Store) answer(ctx context.Context, text string, out []byte) ([]byte, er
 	if err == nil {
 		out = appendDecisions(out, t.decisions)
 	}
-	s.put(t)
+	s.pool.put(t)
 	return out, err
 }
 

@@ -16,22 +16,12 @@ import (
 
 // CheckStream implements the service.
 func (s *Service) CheckStream(stream grpc.BidiStreamingServer[headgatev1.CheckStreamRequest, headgatev1.CheckStreamResponse]) error {
-	x := &exchange{
-		stream: stream,
-		in:     newFrame((*headgatev1.CheckStreamRequest)(nil)),
-		out:    newFrame((*headgatev1.CheckStreamResponse)(nil)),
-		answer: s.answer,
-		held:   &s.held,
-	}
-	if s.options.SideBySide {
-		x.workers = newWorkers(x, s.permits, &s.buffers)
-	}
-	return x.serve(s.options.Ending)
+	return s.serve(stream, (*headgatev1.CheckStreamRequest)(nil), (*headgatev1.CheckStreamResponse)(nil), s.answer)
 }
 
 // answer is Check for a request of a stream.
 func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, error) {
-	r := s.get()
+	r := s.pool.get()
 	var o *decide.Outcome
 	err := decodeRequest(r, text)
 	if err == nil {
@@ -40,7 +30,7 @@ func (s *Service) answer(ctx context.Context, text string, out []byte) ([]byte, 
 	if err == nil {
 		out = s.appendVerdict(out, r.Policy.Set, o)
 	}
-	s.put(r)
+	s.pool.put(r)
 	return out, err
 }
 
