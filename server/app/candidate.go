@@ -59,7 +59,7 @@ func newTrial(ctx context.Context, s *Settings, live func() decide.Policy) (*tri
 	failed := &warned{logger: logger, every: failedEvery}
 	options.Store = headgate.Observe(t.store, headgate.Hooks{Failed: func(ctx context.Context, _ headgate.Op, _ []headgate.Check, err error, took time.Duration) {
 		if ofStore(ctx, err) && failed.due() {
-			logger.Error("the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took), failed.times("such_requests"))
+			logger.ErrorContext(ctx, "the candidate's store does not answer; nothing is compared", slog.Any("error", err), slog.Duration("took", took), failed.times("such_requests"))
 		}
 	}})
 	t.Trial = candidate.New(options)

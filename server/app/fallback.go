@@ -263,7 +263,7 @@ func (w *withoutStore) logRefusals(h headgate.Hooks) headgate.Hooks {
 	h.Failed = func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
 		failed(ctx, op, checks, err, took)
 		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && w.Stats().State == fallback.Closed && refused.due() {
-			refused.logger.Error("the store has not answered a request, which got no decision", slog.Any("error", err), refused.times("such_requests"))
+			refused.logger.ErrorContext(ctx, "the store has not answered a request, which got no decision", slog.Any("error", err), refused.times("such_requests"))
 		}
 	}
 	return h

@@ -137,7 +137,7 @@ func gatewayOptions(s *GatewaySettings) (gateway.Options, []string, error) {
 	case len(file.Upstreams) == 0 && len(s.Upstreams) == 0:
 		problems = append(problems, "gateway: there is no upstream; give one, such as --upstream http://127.0.0.1:9000")
 	case len(file.Upstreams) == 0:
-		file.Upstreams = []gateway.Upstream{{Name: "default", Targets: s.Upstreams}}
+		file.Upstreams = []gatewayfile.Upstream{{Name: "default", Targets: s.Upstreams}}
 	}
 	address := &file.Identity.Address
 	switch {
@@ -182,7 +182,7 @@ func (b *gatewayBuilder) path(name string) string {
 }
 
 // upstream reads the key of the upstream, and makes its TLS.
-func (b *gatewayBuilder) upstream(u *gateway.Upstream) {
+func (b *gatewayBuilder) upstream(u *gatewayfile.Upstream) {
 	if u.LLM != nil && u.LLM.KeyFile != "" {
 		path := b.path(u.LLM.KeyFile)
 		b.files = append(b.files, path)

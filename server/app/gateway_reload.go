@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/errtext"
 	"github.com/headgate/headgate/server/gateway"
@@ -81,7 +82,7 @@ func (s *gatewaySource) read() (gateway.Options, string, error) {
 	if err != nil {
 		return o, "", err
 	}
-	calls := slices.ContainsFunc(o.Upstreams, func(u gateway.Upstream) bool { return u.LLM != nil })
+	calls := slices.ContainsFunc(o.Upstreams, func(u gatewayfile.Upstream) bool { return u.LLM != nil })
 	if (calls || len(o.Settle) > 0) && !s.reserves {
 		return o, "", &SettingsError{[]string{"gateway: costs are to be settled, which the store " + describeStore(s.settings.Store) + " cannot; it remembers no requests"}}
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/headgate/headgate/config"
 	"github.com/headgate/headgate/flow"
-	"github.com/headgate/headgate/server/gateway"
 
 	"github.com/headgate/headgate/config/gatewayfile"
 )
@@ -167,19 +166,19 @@ func TestGatewayFile(t *testing.T) {
 	complete, _ := o.WithDefaults()
 	first, second := &o.Upstreams[0], &o.Upstreams[1]
 	for what, ok := range map[string]bool{
-		"pool":        first.Name == "api" && len(first.Targets) == 2 && first.Balance == gateway.LeastConnections && first.TargetHost && first.TLS == nil,
-		"health":      *first.Health == gateway.Health{Path: "/healthz", Every: 2 * time.Second, Timeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4},
-		"eject":       first.Eject == gateway.Eject{After: 3, For: 5 * time.Second},
-		"timeouts":    first.Timeouts == gateway.Timeouts{Dial: time.Second, ResponseHeader: 90 * time.Second, Idle: 10 * time.Minute, KeepAlive: 20 * time.Second},
-		"tls":         second.TLS.ServerName == "reports" && len(second.TLS.Certificates) == 1 && second.TLS.RootCAs != nil && second.Health == nil && second.Balance == gateway.RoundRobin,
-		"routes":      len(o.Routes) == 4 && o.Routes[2].Name == "reports" && o.Routes[2].Upstream == "reports" && o.Routes[2].MaxBody == -1 && o.Routes[2].Request.Set[0] == gateway.Header{Name: "X-Report", Value: "1"} && o.Routes[3].Response.Remove[0] == "Server",
-		"identity":    o.Identity.APIKey[0] == "X-Key" && o.Identity.Headers["tenant"] == "X-Tenant" && o.Identity.Trusted["user"] == "X-User" && o.Identity.Certificate["device"] == gateway.Fingerprint && complete.Identity.Resolver.Source() == "Forwarded",
+		"pool":        first.Name == "api" && len(first.Targets) == 2 && first.Balance == gatewayfile.LeastConnections && first.TargetHost && first.TLS == nil,
+		"health":      *first.Health == gatewayfile.Health{Path: "/healthz", Every: 2 * time.Second, Timeout: 500 * time.Millisecond, UpAfter: 1, DownAfter: 4},
+		"eject":       first.Eject == gatewayfile.Eject{After: 3, For: 5 * time.Second},
+		"timeouts":    first.Timeouts == gatewayfile.Timeouts{Dial: time.Second, ResponseHeader: 90 * time.Second, Idle: 10 * time.Minute, KeepAlive: 20 * time.Second},
+		"tls":         second.TLS.ServerName == "reports" && len(second.TLS.Certificates) == 1 && second.TLS.RootCAs != nil && second.Health == nil && second.Balance == gatewayfile.RoundRobin,
+		"routes":      len(o.Routes) == 4 && o.Routes[2].Name == "reports" && o.Routes[2].Upstream == "reports" && o.Routes[2].MaxBody == -1 && o.Routes[2].Request.Set[0] == gatewayfile.Header{Name: "X-Report", Value: "1"} && o.Routes[3].Response.Remove[0] == "Server",
+		"identity":    o.Identity.APIKey[0] == "X-Key" && o.Identity.Headers["tenant"] == "X-Tenant" && o.Identity.Trusted["user"] == "X-User" && o.Identity.Certificate["device"] == gatewayfile.Fingerprint && complete.Identity.Resolver.Source() == "Forwarded",
 		"jwt":         o.Identity.JWT.Keys == filepath.Join(a.dir, "keys.json") && o.Identity.JWT.Algorithms[0] == "ES256" && o.Identity.JWT.Issuer == "https://issuer.example" && o.Identity.JWT.Audience == "api" && o.Identity.JWT.Header == "X-Token" && o.Identity.JWT.Leeway == 10*time.Second && o.Identity.JWT.Refresh == time.Hour && o.Identity.JWT.Claims["subject"] == "sub" && o.Identity.JWT.Required,
 		"load":        first.Load.Max == 400 && first.Load.Shadow && *o.Routes[0].Load.Class == flow.SheddablePlus && o.Routes[1].Load.Exempt && len(o.Pressure) == 2,
 		"concurrency": len(o.Concurrency) == 2 && o.Concurrency[0].Limit == 10 && len(o.Concurrency[0].Per) == 2 && len(o.Concurrency[0].Match) == 1 && o.Concurrency[1].Name == "all",
-		"headers":     o.Request.Remove[0] == "Cookie" && o.Request.Set[1] == gateway.Header{Name: "X-Tier", Entry: "tier"} && len(o.Response.Remove) == 2,
-		"bounds":      o.MaxBody == 10<<20 && o.MaxHeader == 16<<10 && o.MaxDelay == 3*time.Second && len(o.Upgrades) == 2 && o.Connections == gateway.Connections{Total: 100_000, PerAddress: 50},
-		"clients":     o.Clients == gateway.Clients{Header: 5 * time.Second, Body: 20 * time.Second, MinRate: 1 << 10, Response: 15 * time.Second, Idle: time.Minute, Upgraded: time.Hour},
+		"headers":     o.Request.Remove[0] == "Cookie" && o.Request.Set[1] == gatewayfile.Header{Name: "X-Tier", Entry: "tier"} && len(o.Response.Remove) == 2,
+		"bounds":      o.MaxBody == 10<<20 && o.MaxHeader == 16<<10 && o.MaxDelay == 3*time.Second && len(o.Upgrades) == 2 && o.Connections == gatewayfile.Connections{Total: 100_000, PerAddress: 50},
+		"clients":     o.Clients == gatewayfile.Clients{Header: 5 * time.Second, Body: 20 * time.Second, MinRate: 1 << 10, Response: 15 * time.Second, Idle: time.Minute, Upgraded: time.Hour},
 	} {
 		if !ok {
 			t.Errorf("%s is not what the file says: %+v", what, o)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // The reasons for which a request's body ended too early.
@@ -41,7 +43,7 @@ type body struct {
 }
 
 // newBody returns the body of r, which must have one.
-func newBody(r *http.Request, inner io.ReadCloser, control *http.ResponseController, c *Clients, most int64) *body {
+func newBody(r *http.Request, inner io.ReadCloser, control *http.ResponseController, c *gatewayfile.Clients, most int64) *body {
 	b := &body{inner: inner, within: c.Body, left: -1, control: control, http1: r.ProtoMajor == 1}
 	b.idle = sync.NewCond(&b.mu)
 	if most > 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/admission"
@@ -253,7 +254,7 @@ func (d *decision) limits(h http.Header) {
 
 // newBusy returns the bounds on requests in progress in the gateway's own options, as a policy, or
 // nil if there are none. It adds what is wrong with them to problems.
-func newBusy(all []Concurrency, hashKey []byte, problems *headgate.Problems) *policy.Set {
+func newBusy(all []gatewayfile.Concurrency, hashKey []byte, problems *headgate.Problems) *policy.Set {
 	if len(all) == 0 {
 		return nil
 	}

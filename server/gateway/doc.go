@@ -5,9 +5,9 @@
 //
 // A [Gateway] asks a Decider about every request, and forwards it:
 //
-//	g, err := gateway.New(decider, gateway.Options{
-//		Upstreams: []gateway.Upstream{{Targets: []string{"http://127.0.0.1:9000"}}},
-//	})
+//	g, err := gateway.New(ctx, decider, gateway.Options{Settings: gatewayfile.Settings{
+//		Upstreams: []gatewayfile.Upstream{{Targets: []string{"http://127.0.0.1:9000"}}},
+//	}})
 //	if err != nil {
 //		return err // it lists every mistake in the options
 //	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -153,12 +154,12 @@ func upstream(t *testing.T, h http.HandlerFunc) *httptest.Server {
 
 // to is the options of a gateway before these targets.
 func to(targets ...string) Options {
-	return Options{Settings: Settings{Upstreams: []Upstream{upstreamOf(targets...)}}}
+	return Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{upstreamOf(targets...)}}}
 }
 
 // upstreamOf is a pool of these targets, which may take their time.
-func upstreamOf(targets ...string) Upstream {
-	return Upstream{Targets: targets, Timeouts: Timeouts{Dial: within, ResponseHeader: within}}
+func upstreamOf(targets ...string) gatewayfile.Upstream {
+	return gatewayfile.Upstream{Targets: targets, Timeouts: gatewayfile.Timeouts{Dial: within, ResponseHeader: within}}
 }
 
 // client is a client of its own connections.

@@ -191,7 +191,7 @@ func joined(list []string, last string) string {
 }
 
 // change carries out a change of headers.
-func (id *identified) change(h http.Header, c *Headers) {
+func (id *identified) change(h http.Header, c *gatewayfile.Headers) {
 	for _, name := range c.Remove {
 		delete(h, name)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 )
@@ -157,7 +158,7 @@ func TestHopByHop(t *testing.T) {
 	})
 	o := to(up.URL)
 	o.Identity.Resolver, o.Identity.Trusted = trusting(t), map[string]string{"user": "X-User"}
-	o.Request.Set = []Header{{Name: "X-From", Entry: "user"}}
+	o.Request.Set = []gatewayfile.Header{{Name: "X-From", Entry: "user"}}
 	g := serveGateway(t, decider(t, nil), o)
 	// A client cannot have the gateway drop what the gateway sets.
 	a := get(t, client(t), g.url+"/", "Connection: X-Mine, X-Real-Ip, X-From, X-Forwarded-For", "X-Mine: 1", "Te: trailers", "Proxy-Authorization: geheim", "Keep-Alive: 3", "X-User: u")
@@ -175,11 +176,11 @@ func TestHeadersAreChanged(t *testing.T) {
 	})
 	o := to(up.URL)
 	o.Identity.Headers = map[string]string{"tenant": "X-Tenant"}
-	o.Request = Headers{Remove: []string{"cookie"}, Set: []Header{{Name: "x-gateway", Value: "1"}, {Name: "X-Counted-As", Entry: "tenant"}, {Name: "X-Came-From", Entry: "ip"}}}
-	o.Response = Headers{Remove: []string{"Server"}, Set: []Header{{Name: "X-Powered-By", Value: "water"}}}
-	o.Routes = []Route{
+	o.Request = gatewayfile.Headers{Remove: []string{"cookie"}, Set: []gatewayfile.Header{{Name: "x-gateway", Value: "1"}, {Name: "X-Counted-As", Entry: "tenant"}, {Name: "X-Came-From", Entry: "ip"}}}
+	o.Response = gatewayfile.Headers{Remove: []string{"Server"}, Set: []gatewayfile.Header{{Name: "X-Powered-By", Value: "water"}}}
+	o.Routes = []gatewayfile.Route{
 		{Pattern: "/"},
-		{Pattern: "/more", Request: Headers{Set: []Header{{Name: "X-Gateway", Value: "2"}}}, Response: Headers{Set: []Header{{Name: "Cache-Control", Value: "private"}}}},
+		{Pattern: "/more", Request: gatewayfile.Headers{Set: []gatewayfile.Header{{Name: "X-Gateway", Value: "2"}}}, Response: gatewayfile.Headers{Set: []gatewayfile.Header{{Name: "Cache-Control", Value: "private"}}}},
 	}
 	g := serveGateway(t, decider(t, nil), o)
 	c := client(t)
@@ -234,7 +235,7 @@ func TestHeadersThatOnlyServersTakeForOthers(t *testing.T) {
 	o := to(upstream(t, echo).URL)
 	o.Identity.Resolver, o.Identity.Trusted = trusting(t), map[string]string{"user": "X-User"}
 	o.Identity.Headers = map[string]string{"tenant": "X-Tenant"}
-	o.Request = Headers{Set: []Header{{Name: "X-Gateway", Value: "headgate"}}, Remove: []string{"X-Debug"}}
+	o.Request = gatewayfile.Headers{Set: []gatewayfile.Header{{Name: "X-Gateway", Value: "headgate"}}, Remove: []string{"X-Debug"}}
 	g := serveGateway(t, decider(t, nil), o)
 	get(t, client(t), g.url+"/", "X_User: root", "X_Real_IP: 203.0.113.9", "X.Forwarded.For: 203.0.113.9", "X_Tenant: a", "x_api_key: k", "X_Gateway: no", "X_Debug: 1",
 		"Proxy: http://203.0.113.9", "X_Mine: stays").saw(t,

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
@@ -416,7 +417,7 @@ func TestFloodsOfHTTP2(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := to(up.URL)
-			o.Concurrency = []Concurrency{{Name: "in-progress", Per: []policy.Part{{Entry: "api_key"}}, Limit: 1000}}
+			o.Concurrency = []gatewayfile.Concurrency{{Name: "in-progress", Per: []policy.Part{{Entry: "api_key"}}, Limit: 1000}}
 			g := serveGateway(t, decider(t, []policy.Rule{perKey(headgate.MaxCount)}), o)
 			c := dial(t, g.addr)
 			var answered atomic.Int64
@@ -535,8 +536,8 @@ func TestNothingIsLost(t *testing.T) {
 	// would have to read on for that.
 	o.Upstreams[0].Timeouts.ResponseHeader, o.Upstreams[0].Timeouts.Idle = 500*time.Millisecond, 500*time.Millisecond
 	o.Clients.Body, o.Clients.Response = 50*time.Millisecond, 200*time.Millisecond
-	o.Settle = []Settle{{Rule: "per-key", Estimate: 100}}
-	o.Concurrency = []Concurrency{
+	o.Settle = []gatewayfile.Settle{{Rule: "per-key", Estimate: 100}}
+	o.Concurrency = []gatewayfile.Concurrency{
 		{Name: "each", Per: []policy.Part{{Entry: "api_key"}}, Limit: 20},
 		{Name: "all", Limit: 30},
 		{Name: "none", Match: []policy.Condition{policy.Equal("path", "/refused")}, Limit: 1},

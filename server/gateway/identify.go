@@ -155,7 +155,7 @@ type fact struct {
 }
 
 // facts returns the entries that the gateway can find, and how.
-func facts(o *Identity) []fact {
+func facts(o *gatewayfile.Identity) []fact {
 	all := []fact{
 		{"ip", (*identified).clientIP},
 		{"route", func(id *identified) string { return id.name }},
@@ -193,7 +193,7 @@ func facts(o *Identity) []fact {
 
 // claimNames returns the entries that come from tokens, in the order in which their values are
 // kept.
-func claimNames(j *JWT) []string {
+func claimNames(j *gatewayfile.JWT) []string {
 	names := make([]string, 0, len(j.Claims))
 	for name := range j.Claims {
 		names = append(names, name)
@@ -239,23 +239,23 @@ func (id *identified) clientIP() string {
 }
 
 // certified returns a field of the certificate that the client has proved to hold, or "".
-func certified(r *http.Request, field CertificateField) string {
+func certified(r *http.Request, field gatewayfile.CertificateField) string {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
 		return ""
 	}
 	c := r.TLS.PeerCertificates[0]
 	switch field {
-	case CommonName:
+	case gatewayfile.CommonName:
 		return c.Subject.CommonName
-	case DNSName:
+	case gatewayfile.DNSName:
 		return first(c.DNSNames)
-	case Email:
+	case gatewayfile.Email:
 		return first(c.EmailAddresses)
-	case URI:
+	case gatewayfile.URI:
 		if len(c.URIs) > 0 {
 			return c.URIs[0].String()
 		}
-	case Fingerprint:
+	case gatewayfile.Fingerprint:
 		return fingerprint(c)
 	}
 	return ""
@@ -327,7 +327,7 @@ func newNames(o *Options) *names {
 	}
 	all := append([]string{forwarded, forwardedFor, forwardedHost, forwardedProto, realIP, string(id.Resolver.Source())}, onlyTrusted...)
 	all = append(append(all, n.single.Names()...), n.trusted.Names()...)
-	changes := []*Headers{&o.Request}
+	changes := []*gatewayfile.Headers{&o.Request}
 	for i := range o.Routes {
 		changes = append(changes, &o.Routes[i].Request)
 	}

@@ -75,10 +75,10 @@ func (t *task) end() {
 
 // route is a Route and where its requests go.
 type route struct {
-	Route
+	gatewayfile.Route
 	pool              *pool
 	maxBody           int64 // zero is no bound
-	request, response []*Headers
+	request, response []*gatewayfile.Headers
 }
 
 // newInner makes a version from options. before is the version that it replaces, or nil. Nothing of
@@ -154,7 +154,7 @@ func (g *inner) open() {
 		g.pools = append(g.pools, p)
 		byName[u.Name] = p
 	}
-	g.whole = g.newRoute(Route{}, g.pools[0])
+	g.whole = g.newRoute(gatewayfile.Route{}, g.pools[0])
 	for _, r := range o.Routes {
 		p := g.pools[0]
 		if r.Upstream != "" {
@@ -220,10 +220,10 @@ func (g *inner) close() {
 // asksModels reports whether an upstream is a provider of language models, whose calls are known by
 // their paths.
 func (g *inner) asksModels() bool {
-	return slices.ContainsFunc(g.options.Upstreams, func(u Upstream) bool { return u.LLM != nil })
+	return slices.ContainsFunc(g.options.Upstreams, func(u gatewayfile.Upstream) bool { return u.LLM != nil })
 }
 
-func (g *inner) newRoute(r Route, p *pool) *route {
+func (g *inner) newRoute(r gatewayfile.Route, p *pool) *route {
 	made := &route{Route: r, pool: p, maxBody: g.options.MaxBody}
 	if r.MaxBody != 0 {
 		made.maxBody = max(0, r.MaxBody)
@@ -232,7 +232,7 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 		made.maxBody = gatewayfile.DefaultMaxCall // A call is read as a whole.
 	}
 	// Changes that do nothing are left out, so that they take no time for each request.
-	add := func(to *[]*Headers, all ...*Headers) {
+	add := func(to *[]*gatewayfile.Headers, all ...*gatewayfile.Headers) {
 		for _, h := range all {
 			if len(h.Remove)+len(h.Set) > 0 {
 				*to = append(*to, h)
@@ -247,7 +247,7 @@ func (g *inner) newRoute(r Route, p *pool) *route {
 // headerEntries collects the entries from which headers are set, and adds a problem for each entry
 // that no request has.
 func (g *inner) headerEntries(problems *headgate.Problems) {
-	find := func(field string, h *Headers) {
+	find := func(field string, h *gatewayfile.Headers) {
 		for _, s := range h.Set {
 			if s.Entry == "" || slices.Contains(g.entries, s.Entry) {
 				continue

@@ -15,6 +15,8 @@ import (
 	// names.
 	"github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // maxToken bounds the size of a token that is parsed. maxVerified is how many verified tokens each
@@ -26,7 +28,7 @@ const (
 
 // tokens verifies tokens. It is safe for concurrent use.
 type tokens struct {
-	JWT
+	gatewayfile.JWT
 	keys       *keys
 	algorithms []jose.SignatureAlgorithm
 	claims     []string // in the order of claimNames
@@ -62,7 +64,7 @@ func newTokens(ctx context.Context, o *Options) (*tokens, error) {
 
 // with returns t if it can be used for these options, so that keys and verified tokens are kept.
 // Otherwise it returns nil.
-func (t *tokens) with(j *JWT) *tokens {
+func (t *tokens) with(j *gatewayfile.JWT) *tokens {
 	if t == nil || j == nil || !reflect.DeepEqual(&t.JWT, j) {
 		return nil
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -113,7 +114,7 @@ func byUser() []policy.Rule {
 }
 
 func withJWT(o Options, keys string) Options {
-	o.Identity.JWT = &JWT{Keys: keys, Issuer: "https://issuer", Audience: "api", Claims: map[string]string{"user": "sub", "tier": "tier", "level": "https://issuer/level"}}
+	o.Identity.JWT = &gatewayfile.JWT{Keys: keys, Issuer: "https://issuer", Audience: "api", Claims: map[string]string{"user": "sub", "tier": "tier", "level": "https://issuer/level"}}
 	return o
 }
 
@@ -124,7 +125,7 @@ func TestTokens(t *testing.T) {
 	// short or not for signatures.
 	more := `{"kty":"new"},{"kty":"oct","k":"Z2VoZWlt","kid":"secret"},{"kty":"RSA","kid":"short","n":"AQAB","e":"AQAB"},` + strings.Replace(strings.TrimSuffix(strings.TrimPrefix(string(i.set(t, "", "rsa-other")), `{"keys":[`), "]}"), `"sig"`, `"enc"`, 1)
 	o := withJWT(to(upstream(t, echo).URL), keyFile(t, i.set(t, more, "rsa", "ec", "ed")))
-	o.Request.Set = []Header{{Name: "X-User", Entry: "user"}, {Name: "X-Level", Entry: "level"}}
+	o.Request.Set = []gatewayfile.Header{{Name: "X-User", Entry: "user"}, {Name: "X-Level", Entry: "level"}}
 	g := serveGateway(t, decider(t, byUser()), o)
 	c := client(t)
 
@@ -221,7 +222,7 @@ func TestClaims(t *testing.T) {
 	// What a header cannot hold does not get into one.
 	i := newIssuer(t, "ec")
 	o := withJWT(to(upstream(t, echo).URL), keyFile(t, i.set(t, "", "ec")))
-	o.Request.Set = []Header{{Name: "X-User", Entry: "user"}}
+	o.Request.Set = []gatewayfile.Header{{Name: "X-User", Entry: "user"}}
 	g := serveGateway(t, decider(t, byUser()), o)
 	a := get(t, client(t), g.url+"/", "Authorization: Bearer "+i.token(t, "ec", jose.ES256, map[string]any{"sub": "a\r\nX-Admin: 1"}))
 	a.wants(t, 200)

@@ -83,7 +83,7 @@ type keys struct {
 }
 
 // newKeys reads the keys for the first time.
-func newKeys(ctx context.Context, j *JWT, logger *slog.Logger) (*keys, error) {
+func newKeys(ctx context.Context, j *gatewayfile.JWT, logger *slog.Logger) (*keys, error) {
 	k := &keys{source: j.Keys, every: lookAtFile, logger: logger, asked: make(chan struct{}, 1), done: make(chan struct{})}
 	if strings.HasPrefix(j.Keys, "http://") || strings.HasPrefix(j.Keys, "https://") {
 		k.url, k.every = true, j.Refresh

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/inprogress"
@@ -32,7 +33,7 @@ func TestBodyThatIsTooLarge(t *testing.T) {
 			t.Errorf("%d bytes reached the upstream server", n)
 		}
 	}, func(testing.TB) *Options {
-		return &Options{Settings: Settings{MaxBody: 10, Routes: []Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: -1}, {Pattern: "/small", MaxBody: 2}}}}
+		return &Options{Settings: gatewayfile.Settings{MaxBody: 10, Routes: []gatewayfile.Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: -1}, {Pattern: "/small", MaxBody: 2}}}}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
 		for _, tt := range []struct {
 			path   string
@@ -258,7 +259,7 @@ func TestClientThatWaits(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		_, _ = io.WriteString(w, "second")
 	}, func(testing.TB) *Options {
-		return &Options{Settings: Settings{Clients: Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}}
+		return &Options{Settings: gatewayfile.Settings{Clients: gatewayfile.Clients{Response: 100 * time.Millisecond, Body: 100 * time.Millisecond}}}
 	}, func(t *testing.T, c *http.Client, g *fixture) {
 		sooner(t, "two are answered", func() error {
 			for range 2 { // the second one over the same connection
@@ -358,7 +359,7 @@ func TestSmuggling(t *testing.T) {
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	o := to(upstream(t, hello).URL)
-	o.Connections = Connections{Total: 3, PerAddress: 2}
+	o.Connections = gatewayfile.Connections{Total: 3, PerAddress: 2}
 	g := serveGateway(t, decider(t, nil), o)
 	open := func(want bool) net.Conn {
 		t.Helper()
@@ -395,7 +396,7 @@ func TestConcurrency(t *testing.T) {
 	byKey := []policy.Part{{Entry: "api_key"}}
 	t.Run("options", func(t *testing.T) {
 		t.Parallel()
-		testConcurrency(t, []Concurrency{{Name: "per-key", Per: byKey, Limit: 2}, {Name: "all", Limit: 3, Match: notFree}}, []policy.Rule{perKey(10)})
+		testConcurrency(t, []gatewayfile.Concurrency{{Name: "per-key", Per: byKey, Limit: 2}, {Name: "all", Limit: 3, Match: notFree}}, []policy.Rule{perKey(10)})
 	})
 	t.Run("rules", func(t *testing.T) {
 		t.Parallel()
@@ -413,7 +414,7 @@ func TestConcurrency(t *testing.T) {
 	})
 }
 
-func testConcurrency(t *testing.T, options []Concurrency, rules []policy.Rule) {
+func testConcurrency(t *testing.T, options []gatewayfile.Concurrency, rules []policy.Rule) {
 	t.Helper()
 	enter, leave := make(chan struct{}), make(chan struct{})
 	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {

@@ -24,8 +24,8 @@ import (
 // load limits how many requests are in progress at an upstream, by an adaptive limit with a queue
 // in front of it.
 type load struct {
-	settings Load
-	pressure []Pressure
+	settings gatewayfile.Load
+	pressure []gatewayfile.Pressure
 	gate     flow.Gate // the gate to ask: the queue, observed, and in shadow if so configured
 	queue    *shed.Gate
 	limit    *adaptive.Gate
@@ -41,7 +41,7 @@ type loadParts struct {
 }
 
 // newLoadParts makes the parts of an upstream's load.
-func newLoadParts(l *Load, pressure []Pressure, files fs.FS) (loadParts, error) {
+func newLoadParts(l *gatewayfile.Load, pressure []gatewayfile.Pressure, files fs.FS) (loadParts, error) {
 	knee, err := adaptive.NewKnee(l.Knee(uint64(time.Now().UnixNano())))
 	if err != nil {
 		return loadParts{}, err
@@ -51,7 +51,7 @@ func newLoadParts(l *Load, pressure []Pressure, files fs.FS) (loadParts, error) 
 }
 
 // newSignals makes the signals. files is the root of the machine's file system.
-func newSignals(all []Pressure, files fs.FS) (signals []shed.Signal, err error) {
+func newSignals(all []gatewayfile.Pressure, files fs.FS) (signals []shed.Signal, err error) {
 	for _, p := range all {
 		var s shed.Signal
 		switch p {
@@ -85,7 +85,7 @@ func either[S shed.Signal](files fs.FS, open func(fs.FS, string) (S, error), nam
 
 // newLoad returns the load of an upstream. If its options are unchanged, it keeps the load of the
 // version before, which knows the limit and what is in progress.
-func (g *inner) newLoad(u *Upstream, parts loadParts, before *inner) *load {
+func (g *inner) newLoad(u *gatewayfile.Upstream, parts loadParts, before *inner) *load {
 	if u.Load == nil {
 		g.gates.Forget(u.Name)
 		return nil

@@ -15,15 +15,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/policy"
 )
 
 // bounded is an upstream with which n requests may be.
-func bounded(n int64, targets ...string) Upstream {
+func bounded(n int64, targets ...string) gatewayfile.Upstream {
 	u := upstreamOf(targets...)
-	u.Load = &Load{Initial: n, Min: n, Max: n, Wait: time.Millisecond}
+	u.Load = &gatewayfile.Load{Initial: n, Min: n, Max: n, Wait: time.Millisecond}
 	return u
 }
 
@@ -72,12 +73,12 @@ func TestLoad(t *testing.T) {
 		}
 		w.Header().Set("Class-Seen", strings.Join(r.Header["Headgate-Class"], "|"))
 	})
-	o := Options{Settings: Settings{
-		Upstreams: []Upstream{bounded(1, up.URL)},
-		Routes: []Route{
+	o := Options{Settings: gatewayfile.Settings{
+		Upstreams: []gatewayfile.Upstream{bounded(1, up.URL)},
+		Routes: []gatewayfile.Route{
 			{Pattern: "/"},
-			{Pattern: "/healthz", Load: RouteLoad{Exempt: true}},
-			{Pattern: "/export", Load: RouteLoad{Class: new(flow.Sheddable)}},
+			{Pattern: "/healthz", Load: gatewayfile.RouteLoad{Exempt: true}},
+			{Pattern: "/export", Load: gatewayfile.RouteLoad{Class: new(flow.Sheddable)}},
 		},
 	}}
 	f := serveGateway(t, decider(t, []policy.Rule{perKey(10)}), o)
@@ -125,7 +126,7 @@ func TestLoadInShadow(t *testing.T) {
 	})
 	u := bounded(1, up.URL)
 	u.Load.Shadow = true
-	f := serveGateway(t, decider(t, nil), Options{Settings: Settings{Upstreams: []Upstream{u}}})
+	f := serveGateway(t, decider(t, nil), Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{u}}})
 	done := make(chan int, 2)
 	for range 2 {
 		go func() { done <- get(t, client(t), f.url+"/").StatusCode }()
@@ -203,7 +204,7 @@ func TestLoadLearns(t *testing.T) {
 			if name == "too late" {
 				u.Timeouts.ResponseHeader = 20 * time.Millisecond
 			}
-			f := serveGateway(t, decider(t, nil), Options{Settings: Settings{Upstreams: []Upstream{u}, Upgrades: []string{"shout"}}})
+			f := serveGateway(t, decider(t, nil), Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{u}, Upgrades: []string{"shout"}}})
 			if name == "an upgrade" {
 				conn, _, _ := shouting(t, f.addr)
 				defer conn.Close()
@@ -242,7 +243,7 @@ func TestLoadLearns(t *testing.T) {
 func TestLoadIgnores(t *testing.T) {
 	t.Parallel()
 	f := serveGateway(t, decider(t, []policy.Rule{{Limits: headgate.MustRule("r", headgate.PerHour(1))}}),
-		Options{Settings: Settings{Upstreams: []Upstream{bounded(5, "http://127.0.0.1:1")}}})
+		Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{bounded(5, "http://127.0.0.1:1")}}})
 	get(t, client(t), f.url).wants(t, 502)
 	get(t, client(t), f.url).wants(t, 429)
 	for outcome, want := range map[string]float64{"ignore": 1, "unused": 1, "overload": 0, "success": 0} {
@@ -261,9 +262,9 @@ func TestLoadByEntries(t *testing.T) {
 	})
 	u := bounded(1, up.URL)
 	u.Load.Class, u.Load.Tenant = "class", "api_key"
-	o := Options{Settings: Settings{
-		Upstreams: []Upstream{u},
-		Identity:  Identity{Resolver: trusting(t), Trusted: map[string]string{"class": "Headgate-Class"}},
+	o := Options{Settings: gatewayfile.Settings{
+		Upstreams: []gatewayfile.Upstream{u},
+		Identity:  gatewayfile.Identity{Resolver: trusting(t), Trusted: map[string]string{"class": "Headgate-Class"}},
 	}}
 	leaky := headgate.MustRule("leaky", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 50, Period: time.Second, Burst: 5})
 	f := serveGateway(t, decider(t, []policy.Rule{{Limits: leaky}}), o)
@@ -283,7 +284,7 @@ func TestLoadByEntries(t *testing.T) {
 	if err := f.Replace(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no request has") {
 		t.Errorf("a class that nobody has: %v", err)
 	}
-	o.Upstreams[0].Load = &Load{Initial: 5, Max: 2, Queue: -1}
+	o.Upstreams[0].Load = &gatewayfile.Load{Initial: 5, Max: 2, Queue: -1}
 	if err := f.Replace(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the initial limit is 5, must be 1 to 2") || !strings.Contains(err.Error(), "queue is -1") {
 		t.Errorf("a limit that cannot be: %v", err)
 	}
@@ -299,7 +300,7 @@ func TestReplaceKeepsLoad(t *testing.T) {
 			<-leave
 		}
 	})
-	o := Options{Settings: Settings{Upstreams: []Upstream{bounded(1, up.URL)}}}
+	o := Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{bounded(1, up.URL)}}}
 	f := serveGateway(t, decider(t, nil), o)
 	done := make(chan int, 1)
 	go func() { done <- get(t, client(t), f.url+"/slow").StatusCode }()
@@ -309,7 +310,7 @@ func TestReplaceKeepsLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(t, client(t), f.url).wants(t, 503)
-	o.Upstreams = []Upstream{bounded(2, up.URL)}
+	o.Upstreams = []gatewayfile.Upstream{bounded(2, up.URL)}
 	if err := f.Replace(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestReplaceKeepsLoad(t *testing.T) {
 	if got := metric(t, f.Gateway, "headgate_gate_limit"); got != 2 {
 		t.Errorf("the limit is %v, want 2", got)
 	}
-	o.Upstreams = []Upstream{upstreamOf(up.URL)}
+	o.Upstreams = []gatewayfile.Upstream{upstreamOf(up.URL)}
 	if err := f.Replace(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +333,7 @@ func TestReplaceKeepsLoad(t *testing.T) {
 func TestTale(t *testing.T) {
 	t.Parallel()
 	log := new(journal)
-	o := Options{Settings: Settings{Upstreams: []Upstream{bounded(1, "http://127.0.0.1:1")}}, Logger: log.logger()}
+	o := Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{bounded(1, "http://127.0.0.1:1")}}, Logger: log.logger()}
 	g, err := New(t.Context(), decider(t, nil), o)
 	if err != nil {
 		t.Fatal(err)
@@ -400,11 +401,11 @@ func TestSignals(t *testing.T) {
 		"sys/fs/cgroup/cpu/cpu.stat": {Data: []byte("nr_periods 5\nnr_throttled 1\n")},
 		"proc/pressure/memory":       {Data: []byte("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")},
 	}
-	signals, err := newSignals([]Pressure{0, 1, 2}, files)
+	signals, err := newSignals([]gatewayfile.Pressure{0, 1, 2}, files)
 	if err != nil || len(signals) != 3 {
 		t.Errorf("%d signals, %v", len(signals), err)
 	}
-	if _, err := newSignals([]Pressure{1}, fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "pressure cpu") {
+	if _, err := newSignals([]gatewayfile.Pressure{1}, fstest.MapFS{}); err == nil || !strings.Contains(err.Error(), "pressure cpu") {
 		t.Errorf("without a cgroup: %v", err)
 	}
 }
@@ -424,8 +425,8 @@ func TestLoadUnderLoad(t *testing.T) {
 		}
 	})
 	u := upstreamOf(up.URL)
-	u.Load = &Load{Initial: 4, Queue: 4, Wait: time.Millisecond}
-	f := serveGateway(t, decider(t, nil), Options{Settings: Settings{Upstreams: []Upstream{u}, Pressure: []Pressure{0}}})
+	u.Load = &gatewayfile.Load{Initial: 4, Queue: 4, Wait: time.Millisecond}
+	f := serveGateway(t, decider(t, nil), Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{u}, Pressure: []gatewayfile.Pressure{0}}})
 	done := make(chan struct{})
 	for range 16 {
 		go func() {

@@ -13,7 +13,7 @@ import (
 // values.
 type Options struct {
 	// Settings are the settings of a gateway file.
-	Settings
+	gatewayfile.Settings
 	// Keeper has the permits of the policy's bounds on requests in progress. Nil means a Keeper of
 	// the gateway's own. The Keeper of [New] stays in use, whatever later options say.
 	Keeper *inprogress.Keeper
@@ -45,72 +45,3 @@ func (o Options) withDefaults() (_ Options, problems headgate.Problems) {
 	o.Settings, problems = o.Settings.WithDefaults()
 	return o, problems
 }
-
-// Settings that a gateway file has too. Package gatewayfile describes their fields.
-type (
-	// Settings are the settings of a gateway file.
-	Settings = gatewayfile.Settings
-	// Upstream is a pool of equivalent servers.
-	Upstream = gatewayfile.Upstream
-	// Balance is how a pool chooses among its targets.
-	Balance = gatewayfile.Balance
-	// Health is how a pool checks the health of its targets.
-	Health = gatewayfile.Health
-	// Eject says when requests avoid a target that fails.
-	Eject = gatewayfile.Eject
-	// Load is how an upstream determines how many requests it may have in progress.
-	Load = gatewayfile.Load
-	// RouteLoad is what a Load is told about the requests of a route.
-	RouteLoad = gatewayfile.RouteLoad
-	// Pressure is a signal of how short the gateway's process is of a resource.
-	Pressure = gatewayfile.Pressure
-	// Timeouts bound how long a pool's servers may take.
-	Timeouts = gatewayfile.Timeouts
-	// Route matches some of the requests.
-	Route = gatewayfile.Route
-	// Headers is a change of headers.
-	Headers = gatewayfile.Headers
-	// Header is one header to set.
-	Header = gatewayfile.Header
-	// Identity is how the entries of a request are found.
-	Identity = gatewayfile.Identity
-	// CertificateField is a part of a client's certificate.
-	CertificateField = gatewayfile.CertificateField
-	// JWT is how tokens are verified and what is taken from them.
-	JWT = gatewayfile.JWT
-	// Concurrency bounds how many requests are in progress.
-	Concurrency = gatewayfile.Concurrency
-	// Settle makes the cost under one rule an estimate that is settled later.
-	Settle = gatewayfile.Settle
-	// Clients is how long clients may take.
-	Clients = gatewayfile.Clients
-	// Connections bounds how many connections there are to clients.
-	Connections = gatewayfile.Connections
-)
-
-// The choices of a [Balance].
-const (
-	RoundRobin       = gatewayfile.RoundRobin
-	LeastConnections = gatewayfile.LeastConnections
-)
-
-// The fields of a client's certificate.
-const (
-	CommonName  = gatewayfile.CommonName
-	DNSName     = gatewayfile.DNSName
-	URI         = gatewayfile.URI
-	Email       = gatewayfile.Email
-	Fingerprint = gatewayfile.Fingerprint
-)
-
-// The bounds of the options.
-const (
-	MaxUpstreams   = gatewayfile.MaxUpstreams
-	MaxTargets     = gatewayfile.MaxTargets
-	MaxRoutes      = gatewayfile.MaxRoutes
-	MaxConcurrency = gatewayfile.MaxConcurrency
-	MaxSettle      = gatewayfile.MaxSettle
-	MaxLeeway      = gatewayfile.MaxLeeway
-	MaxEject       = gatewayfile.MaxEject
-	MaxChanges     = gatewayfile.MaxChanges
-)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 )
@@ -133,8 +134,8 @@ func TestMetrics(t *testing.T) {
 	i := newIssuer(t, "ec")
 	o := withJWT(to(upstream(t, hello).URL, closedTarget(t)), keyFile(t, i.set(t, "", "ec")))
 	o.Upstreams[0].Name = "shop"
-	o.Upstreams[0].Eject = Eject{After: 1, For: time.Hour}
-	o.Concurrency = []Concurrency{{Name: "none", Limit: 1, Match: []policy.Condition{policy.Equal("path", "/busy")}}}
+	o.Upstreams[0].Eject = gatewayfile.Eject{After: 1, For: time.Hour}
+	o.Concurrency = []gatewayfile.Concurrency{{Name: "none", Limit: 1, Match: []policy.Condition{policy.Equal("path", "/busy")}}}
 	g := serveGateway(t, decider(t, []policy.Rule{perKey(2)}), o)
 	c := client(t)
 	for range 3 {
@@ -168,11 +169,11 @@ func TestCertificates(t *testing.T) {
 	spiffe := &url.URL{Scheme: "spiffe", Host: "example", Path: "/shop"}
 	c := &x509.Certificate{Raw: []byte("der"), Subject: pkix.Name{CommonName: "cn"}, DNSNames: []string{"a.example", "b"}, EmailAddresses: []string{"a@example"}, URIs: []*url.URL{spiffe}}
 	verified := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
-	for field, want := range map[CertificateField]string{
-		CommonName: "cn", DNSName: "a.example", Email: "a@example", URI: "spiffe://example/shop",
-		Fingerprint: "", Fingerprint + 1: "",
+	for field, want := range map[gatewayfile.CertificateField]string{
+		gatewayfile.CommonName: "cn", gatewayfile.DNSName: "a.example", gatewayfile.Email: "a@example", gatewayfile.URI: "spiffe://example/shop",
+		gatewayfile.Fingerprint: "", gatewayfile.Fingerprint + 1: "",
 	} {
-		if sum := sha256.Sum256(c.Raw); field == Fingerprint {
+		if sum := sha256.Sum256(c.Raw); field == gatewayfile.Fingerprint {
 			want = hex.EncodeToString(sum[:])
 		}
 		if got := certified(&http.Request{TLS: verified}, field); got != want {
@@ -185,7 +186,7 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	empty := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}, VerifiedChains: verified.VerifiedChains}
-	for _, field := range []CertificateField{CommonName, DNSName, Email, URI} {
+	for _, field := range []gatewayfile.CertificateField{gatewayfile.CommonName, gatewayfile.DNSName, gatewayfile.Email, gatewayfile.URI} {
 		if got := certified(&http.Request{TLS: empty}, field); got != "" {
 			t.Errorf("field %d of an empty certificate is %q", field, got)
 		}

@@ -22,7 +22,7 @@ import (
 
 // pool has the servers of one upstream. It is safe for concurrent use.
 type pool struct {
-	Upstream
+	gatewayfile.Upstream
 	targets []*target
 	next    atomic.Uint64
 	logger  *slog.Logger
@@ -43,7 +43,7 @@ const (
 )
 
 // newPool makes a pool from options that were checked.
-func newPool(u Upstream, ws *watchers, o *Options) *pool {
+func newPool(u gatewayfile.Upstream, ws *watchers, o *Options) *pool {
 	p := &pool{Upstream: u, logger: o.Logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
 	var transports [2]*http.Transport // one for all targets with the same protocol
 	var senders [2]http.RoundTripper
@@ -74,7 +74,7 @@ func heeding(base http.RoundTripper, o *Options) http.RoundTripper {
 }
 
 // newTransport makes the transport for a pool's targets. plain means HTTP/2 without TLS.
-func newTransport(u *Upstream, ws *watchers, conns *conns, plain bool) *http.Transport {
+func newTransport(u *gatewayfile.Upstream, ws *watchers, conns *conns, plain bool) *http.Transport {
 	idle := u.Timeouts.Idle
 	dialer := net.Dialer{Timeout: u.Timeouts.Dial, KeepAlive: 30 * time.Second}
 	protocols := new(http.Protocols)
@@ -143,7 +143,7 @@ func (p *pool) pick(tried []*target) *target {
 			if passedOver == nil {
 				passedOver = t
 			}
-		case p.Balance == RoundRobin:
+		case p.Balance == gatewayfile.RoundRobin:
 			return t
 		case best == nil || t.inFlight.Load() < best.inFlight.Load():
 			best = t
@@ -240,7 +240,7 @@ type target struct {
 	url       *url.URL
 	transport *http.Transport
 	sender    http.RoundTripper // sends requests over the transport
-	eject     Eject
+	eject     gatewayfile.Eject
 	*condition
 }
 
@@ -290,7 +290,7 @@ func (t *target) failed() (ejected time.Duration, first bool) {
 	}
 	// After that time, the next request tries the target again. One more failure then ejects it
 	// again.
-	d := min(t.eject.For<<min(t.ejections.Load(), 15), max(MaxEject, t.eject.For))
+	d := min(t.eject.For<<min(t.ejections.Load(), 15), max(gatewayfile.MaxEject, t.eject.For))
 	if !t.until.CompareAndSwap(until, now.Add(d).UnixNano()) {
 		return 0, first
 	}

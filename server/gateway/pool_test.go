@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // named is an upstream server that answers with its name.
@@ -63,7 +65,7 @@ func TestLeastConnections(t *testing.T) {
 		}
 	}
 	o := to(upstream(t, handler("a")).URL, upstream(t, handler("b")).URL)
-	o.Upstreams[0].Balance = LeastConnections
+	o.Upstreams[0].Balance = gatewayfile.LeastConnections
 	g := serveGateway(t, decider(t, nil), o)
 	c := client(t)
 	slow := make(chan string, 1)
@@ -172,7 +174,7 @@ func TestEjection(t *testing.T) {
 	var seen atomic.Int64
 	bad, good := hangingUp(t, &seen), namedUpstream(t, "good")
 	o := to(bad, good)
-	o.Upstreams[0].Eject = Eject{After: 2, For: time.Hour}
+	o.Upstreams[0].Eject = gatewayfile.Eject{After: 2, For: time.Hour}
 	g := serveGateway(t, decider(t, nil), o)
 	c := client(t)
 	for range 20 {
@@ -186,7 +188,7 @@ func TestEjection(t *testing.T) {
 	}
 	// One that fails is better than none.
 	o = to(bad)
-	o.Upstreams[0].Eject = Eject{After: 1, For: time.Hour}
+	o.Upstreams[0].Eject = gatewayfile.Eject{After: 1, For: time.Hour}
 	g = serveGateway(t, decider(t, nil), o)
 	seen.Store(0)
 	for range 3 {
@@ -199,7 +201,7 @@ func TestEjection(t *testing.T) {
 
 func TestEjectionEndsAndGrows(t *testing.T) {
 	t.Parallel()
-	tt := &target{condition: new(condition), eject: Eject{After: 2, For: time.Minute}}
+	tt := &target{condition: new(condition), eject: gatewayfile.Eject{After: 2, For: time.Minute}}
 	fail := func(want time.Duration) {
 		t.Helper()
 		if d, first := tt.failed(); d != want || first != (tt.inRow.Load() == 1) {
@@ -209,7 +211,7 @@ func TestEjectionEndsAndGrows(t *testing.T) {
 	fail(0)
 	tt.answered()
 	fail(0)
-	for _, d := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, MaxEject, MaxEject} {
+	for _, d := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, gatewayfile.MaxEject, gatewayfile.MaxEject} {
 		fail(d)
 		if !tt.ejected() {
 			t.Error("it is not passed over")
@@ -241,7 +243,7 @@ func TestHealth(t *testing.T) {
 		}
 	})
 	o := to(sick.URL, namedUpstream(t, "good"))
-	o.Upstreams[0].Health = &Health{Path: "/healthz?deep=1", Every: 2 * time.Millisecond, Timeout: within}
+	o.Upstreams[0].Health = &gatewayfile.Health{Path: "/healthz?deep=1", Every: 2 * time.Millisecond, Timeout: within}
 	g := serveGateway(t, decider(t, nil), o)
 	c := client(t)
 	for _, up := range []bool{true, false, true} {
@@ -266,7 +268,7 @@ func TestHealth(t *testing.T) {
 func TestAllTargetsAreDown(t *testing.T) {
 	t.Parallel()
 	o := to(closedTarget(t), closedTarget(t))
-	o.Upstreams[0].Health = &Health{Path: "/", Every: time.Hour}
+	o.Upstreams[0].Health = &gatewayfile.Health{Path: "/", Every: time.Hour}
 	g := serveGateway(t, decider(t, nil), o)
 	// The first look counts at once.
 	eventually(t, "both are down", func() bool { return g.current.Load().pools[0].pick(nil) == nil })
@@ -277,7 +279,7 @@ func TestHealthOfOneThatHangs(t *testing.T) {
 	t.Parallel()
 	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	o := to(up.URL)
-	o.Upstreams[0].Health = &Health{Path: "/", Every: time.Hour, Timeout: 20 * time.Millisecond}
+	o.Upstreams[0].Health = &gatewayfile.Health{Path: "/", Every: time.Hour, Timeout: 20 * time.Millisecond}
 	g := serveGateway(t, decider(t, nil), o)
 	eventually(t, "it is down", func() bool { return g.current.Load().pools[0].targets[0].down.Load() })
 	eventually(t, "the log says why", func() bool { return strings.Contains(g.log.String(), "no answer within 20ms") })

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -85,12 +86,12 @@ func TestReplace(t *testing.T) {
 	t.Parallel()
 	one, arrived, letGo := held(t, "one")
 	two, _, _ := held(t, "two")
-	bound := func(limit int) Concurrency {
-		return Concurrency{Name: "k", Match: []policy.Condition{policy.Equal("path", "/held")}, Per: []policy.Part{{Entry: "api_key"}}, Limit: limit}
+	bound := func(limit int) gatewayfile.Concurrency {
+		return gatewayfile.Concurrency{Name: "k", Match: []policy.Condition{policy.Equal("path", "/held")}, Per: []policy.Part{{Entry: "api_key"}}, Limit: limit}
 	}
 	o := to(one)
-	o.Concurrency = []Concurrency{bound(1)}
-	o.Request.Set = []Header{{Name: "X-Added", Value: "1"}}
+	o.Concurrency = []gatewayfile.Concurrency{bound(1)}
+	o.Request.Set = []gatewayfile.Header{{Name: "X-Added", Value: "1"}}
 	g := serveGateway(t, decider(t, []policy.Rule{perKey(100)}), o)
 	c := client(t)
 	first := make(chan answer, 1)
@@ -99,14 +100,14 @@ func TestReplace(t *testing.T) {
 	former := g.current.Load()
 
 	o = to(one)
-	o.Concurrency = []Concurrency{bound(1)}
+	o.Concurrency = []gatewayfile.Concurrency{bound(1)}
 	g.replace(t, o)
 	// The one in progress has the only permit, and is with its target.
 	get(t, c, g.url+"/held", "X-API-Key: k").wants(t, 429)
 	if n := g.current.Load().pools[0].targets[0].inFlight.Load(); n != 1 {
 		t.Errorf("%d requests are with the first target", n)
 	}
-	o.Concurrency = []Concurrency{bound(2)}
+	o.Concurrency = []gatewayfile.Concurrency{bound(2)}
 	g.replace(t, o)
 	second := make(chan answer, 1)
 	go func() { second <- get(t, c, g.url+"/held", "X-API-Key: k") }()
@@ -152,7 +153,7 @@ func TestReplaceKeepsTheConditionOfTargets(t *testing.T) {
 	})
 	const every = 5 * time.Millisecond
 	o := to(up.URL)
-	o.Upstreams[0].Health = &Health{Path: "/health", Every: every, Timeout: within, UpAfter: 2, DownAfter: 1}
+	o.Upstreams[0].Health = &gatewayfile.Health{Path: "/health", Every: every, Timeout: within, UpAfter: 2, DownAfter: 1}
 	g := serveGateway(t, decider(t, nil), o)
 	c := client(t)
 	get(t, c, g.url+"/").wants(t, 200)
@@ -227,7 +228,7 @@ func TestReplaceRefuses(t *testing.T) {
 	former := g.current.Load()
 	for want, change := range map[string]func(*Options){
 		"there are 0 upstreams": func(o *Options) { o.Upstreams = nil },
-		"conflicts with":        func(o *Options) { o.Routes = []Route{{Pattern: "GET /{a}/b"}} },
+		"conflicts with":        func(o *Options) { o.Routes = []gatewayfile.Route{{Pattern: "GET /{a}/b"}} },
 	} {
 		next := o
 		change(&next)
@@ -237,7 +238,7 @@ func TestReplaceRefuses(t *testing.T) {
 		}
 	}
 	next := o
-	next.Identity.JWT = &JWT{Keys: "absent.json", Claims: map[string]string{"user": "sub"}}
+	next.Identity.JWT = &gatewayfile.JWT{Keys: "absent.json", Claims: map[string]string{"user": "sub"}}
 	if err := g.Replace(t.Context(), next); err == nil || !strings.Contains(err.Error(), "absent.json") {
 		t.Errorf("keys that are not there: %v", err)
 	}
@@ -257,7 +258,7 @@ func TestReplaceKeepsKeys(t *testing.T) {
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(i.set(t, "", "ec")) }))
 	one, _, _ := held(t, "one")
 	o := to(one)
-	o.Identity.JWT = &JWT{Keys: issuer.URL, Claims: map[string]string{"user": "sub"}}
+	o.Identity.JWT = &gatewayfile.JWT{Keys: issuer.URL, Claims: map[string]string{"user": "sub"}}
 	g := serveGateway(t, decider(t, nil), o)
 	former := g.current.Load().tokens
 	issuer.Close()
@@ -267,7 +268,7 @@ func TestReplaceKeepsKeys(t *testing.T) {
 		t.Error("the keys have been read anew")
 	}
 	eventually(t, "what was before is closed", func() bool { return g.versions() == 1 })
-	o.Identity.JWT = &JWT{Keys: issuer.URL, Audience: "other", Claims: map[string]string{"user": "sub"}}
+	o.Identity.JWT = &gatewayfile.JWT{Keys: issuer.URL, Audience: "other", Claims: map[string]string{"user": "sub"}}
 	if err := g.Replace(t.Context(), o); err == nil {
 		t.Error("keys were had from nobody")
 	}
@@ -319,8 +320,8 @@ func TestReplaceUnderLoad(t *testing.T) {
 	over := &decide.Over{Rules: func() decide.Policy { return policies[version.Load()%2] }, Store: memory.New()}
 	options := func(i int) Options {
 		o := to([]string{one, two}[i%2])
-		o.Upstreams[0].Health = &Health{Path: "/", Every: time.Millisecond, Timeout: within}
-		o.Concurrency = []Concurrency{{Name: "all", Limit: 100 + i}}
+		o.Upstreams[0].Health = &gatewayfile.Health{Path: "/", Every: time.Millisecond, Timeout: within}
+		o.Concurrency = []gatewayfile.Concurrency{{Name: "all", Limit: 100 + i}}
 		o.Clients.Idle = time.Hour + time.Duration(i/4)*time.Minute // what a server must be told
 		return o
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -27,7 +28,7 @@ func setOf(t *testing.T, conditions ...policy.Condition) *policy.Set {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	o := to("http://127.0.0.1:1")
-	o.Routes = []Route{{Pattern: "GET /a/{x}/b"}, {Pattern: "GET /c/{x}/d", Name: "named"}}
+	o.Routes = []gatewayfile.Route{{Pattern: "GET /a/{x}/b"}, {Pattern: "GET /c/{x}/d", Name: "named"}}
 	g, err := New(t.Context(), decider(t, nil), o)
 	if err != nil {
 		t.Fatal(err)
@@ -50,12 +51,12 @@ func TestRoutes(t *testing.T) {
 		return func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(name)) }
 	}
 	o := Options{
-		Settings: Settings{
-			Upstreams: []Upstream{
+		Settings: gatewayfile.Settings{
+			Upstreams: []gatewayfile.Upstream{
 				{Name: "main", Targets: []string{upstream(t, routed("main")).URL}},
 				{Name: "other", Targets: []string{upstream(t, routed("other")).URL}},
 			},
-			Routes: []Route{
+			Routes: []gatewayfile.Route{
 				{Pattern: "GET /items/{id}"},
 				{Pattern: "/reports/", Name: "reports", Upstream: "other"},
 				{Pattern: "admin.example/", Upstream: "other"},

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/config/gatewayfile"
 )
 
 // fronts is how many versions of what servers are told have connections.
@@ -43,11 +45,11 @@ func TestReplaceServerOptions(t *testing.T) {
 	get(t, c, g.url, large).wants(t, 431)
 	get(t, c, g.url).wants(t, 200)
 
-	for _, change := range []func(*Clients){
-		func(c *Clients) { c.Header = 10 * time.Millisecond },
-		func(c *Clients) { c.Header, c.Idle = 0, 10*time.Millisecond },
+	for _, change := range []func(*gatewayfile.Clients){
+		func(c *gatewayfile.Clients) { c.Header = 10 * time.Millisecond },
+		func(c *gatewayfile.Clients) { c.Header, c.Idle = 0, 10*time.Millisecond },
 	} {
-		o.Clients = Clients{}
+		o.Clients = gatewayfile.Clients{}
 		change(&o.Clients)
 		g.replace(t, o)
 		// One closes half a request, the other one that has been answered.
@@ -60,7 +62,7 @@ func TestReplaceServerOptions(t *testing.T) {
 			t.Errorf("with %+v the connection does not end", o.Clients)
 		}
 	}
-	o.Clients, o.MaxHeader = Clients{}, 0
+	o.Clients, o.MaxHeader = gatewayfile.Clients{}, 0
 	g.replace(t, o)
 	c.CloseIdleConnections()
 	get(t, c, g.url, large).wants(t, 200)

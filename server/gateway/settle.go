@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/internal/admission"
 	"github.com/headgate/headgate/policy"
 )
@@ -39,7 +40,7 @@ type settling struct {
 
 // measure is a Settle and the place of what it measures.
 type measure struct {
-	Settle
+	gatewayfile.Settle
 	header int // index in settling.headers; -1 if bytes are measured
 }
 
@@ -55,7 +56,7 @@ type reported struct {
 	known  bool
 }
 
-func newSettling(all []Settle) settling {
+func newSettling(all []gatewayfile.Settle) settling {
 	s := settling{warned: new(atomic.Bool)}
 	for _, one := range all {
 		m := &measure{one, -1}

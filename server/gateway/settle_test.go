@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -41,7 +42,7 @@ func newSettleFixture(t *testing.T, h http.HandlerFunc, change func(rules []poli
 		{Limits: headgate.MustRule("tokens", headgate.Sliding(hourly, time.Hour)), Cost: 2},
 	}
 	o := to(upstream(t, h).URL)
-	o.Settle = []Settle{
+	o.Settle = []gatewayfile.Settle{
 		{Rule: "traffic", Per: 1024, Estimate: 10},
 		{Rule: "tokens", Header: "x-tokens", Estimate: 50},
 	}
@@ -117,7 +118,7 @@ func testSettle(t *testing.T, c *http.Client) {
 		_ = http.NewResponseController(w).Flush()
 	}, func(rules []policy.Rule, o *Options) {
 		rules[1].GiveBackOn = policy.Statuses{{First: 500, Last: 599}}
-		o.Routes = []Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: 1}}
+		o.Routes = []gatewayfile.Route{{Pattern: "/"}, {Pattern: "/large", MaxBody: 1}}
 	})
 	for _, tt := range []struct {
 		name, query string
@@ -171,8 +172,8 @@ func TestSettleWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	f := newSettleFixture(t, hello, func(rules []policy.Rule, o *Options) {
 		rules[0].Limits = headgate.MustRule("requests", headgate.Sliding(hourly, time.Hour), headgate.Sliding(2, time.Minute))
-		o.Routes = []Route{{Pattern: "/there", Upstream: "nowhere"}}
-		o.Upstreams = append(o.Upstreams, Upstream{Name: "nowhere", Targets: []string{closedTarget(t)}})
+		o.Routes = []gatewayfile.Route{{Pattern: "/there", Upstream: "nowhere"}}
+		o.Upstreams = append(o.Upstreams, gatewayfile.Upstream{Name: "nowhere", Targets: []string{closedTarget(t)}})
 	})
 	c := client(t)
 	get(t, c, f.url+"/absent").wants(t, 404)
@@ -305,7 +306,7 @@ func TestSettleKeepsTheHeader(t *testing.T) {
 		w.Header().Set("X-Rows", "4")
 	}, func(_ []policy.Rule, o *Options) {
 		o.Settle[1].Keep = true
-		o.Settle = append(o.Settle, Settle{Rule: "absent", Header: "X-Rows"})
+		o.Settle = append(o.Settle, gatewayfile.Settle{Rule: "absent", Header: "X-Rows"})
 	})
 	get(t, client(t), f.url+"/").wants(t, 200, "X-Tokens: 3", "X-Rows: ")
 	f.settles(t, "the request", [3]int64{1, 0, 6})
@@ -417,7 +418,7 @@ func TestInformationalAnswers(t *testing.T) {
 				clear(h)
 				h["X-Tokens"] = []string{"3"}
 			}, func(_ []policy.Rule, o *Options) {
-				o.Routes = []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Powered-By"}}}}
+				o.Routes = []gatewayfile.Route{{Pattern: "/", Response: gatewayfile.Headers{Remove: []string{"X-Powered-By"}}}}
 			})
 			var informed []textproto.MIMEHeader
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -69,7 +70,7 @@ func each(t *testing.T, h http.HandlerFunc, d func(testing.TB) *Options, test fu
 			} else {
 				target = upstream(t, h).URL
 			}
-			o.Upstreams = []Upstream{upstreamOf(target)}
+			o.Upstreams = []gatewayfile.Upstream{upstreamOf(target)}
 			test(t, tt.client(t), serveGateway(t, decider(t, []policy.Rule{perKey(100)}), *o))
 		})
 	}
@@ -486,9 +487,9 @@ func TestTrailersAreRemoved(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-Late", "4")
 	}, func(testing.TB) *Options {
 		return &Options{
-			Settings: Settings{
-				Routes:   []Route{{Pattern: "/", Response: Headers{Remove: []string{"X-Late-Secret"}}}},
-				Response: Headers{Remove: []string{"X-Secret"}},
+			Settings: gatewayfile.Settings{
+				Routes:   []gatewayfile.Route{{Pattern: "/", Response: gatewayfile.Headers{Remove: []string{"X-Late-Secret"}}}},
+				Response: gatewayfile.Headers{Remove: []string{"X-Secret"}},
 			},
 		}
 	}, func(t *testing.T, c *http.Client, g *fixture) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/store/memory"
@@ -60,9 +61,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		return decide.Policy{Set: sets[v%2], Version: v + 1}
 	}, Store: memory.New()}
 	o := to(up.URL, up.URL+"/", closedTarget(t))
-	o.Upstreams[0].Balance = LeastConnections
+	o.Upstreams[0].Balance = gatewayfile.LeastConnections
 	o.MaxBody = 1000
-	o.Concurrency = []Concurrency{{Name: "in-progress", Per: []policy.Part{{Entry: "api_key"}}, Limit: 6}}
+	o.Concurrency = []gatewayfile.Concurrency{{Name: "in-progress", Per: []policy.Part{{Entry: "api_key"}}, Limit: 6}}
 	g := serveGateway(t, d, o)
 	clients := []*http.Client{client(t), plainH2(t)}
 	var all sync.WaitGroup

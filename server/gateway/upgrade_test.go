@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/config/gatewayfile"
 	"github.com/headgate/headgate/policy"
 )
 
@@ -65,7 +66,7 @@ func TestUpgrade(t *testing.T) {
 	o := to(upstream(t, shout(t)).URL)
 	o.Upgrades = []string{"Shout"}
 	o.AccessLog = true
-	o.Concurrency = []Concurrency{{Name: "sockets", Per: []policy.Part{{Entry: "api_key"}}, Limit: 1}}
+	o.Concurrency = []gatewayfile.Concurrency{{Name: "sockets", Per: []policy.Part{{Entry: "api_key"}}, Limit: 1}}
 	g := serveGateway(t, decider(t, []policy.Rule{perKey(2)}), o)
 	c, r, res := shouting(t, g.addr)
 	if res.StatusCode != 101 || res.Header.Get("X-RateLimit-Remaining") != "1" || res.Header.Get("Upgrade") != "shout" {
