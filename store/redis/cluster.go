@@ -31,7 +31,6 @@ import (
 // cluster is the additional state of a store on a cluster.
 type cluster struct {
 	denials denials
-	tasks   tasks
 }
 
 // group has those checks of a request whose counters are in one slot, and what became of them.
@@ -300,7 +299,7 @@ func (s *Store) giveBack(ctx context.Context, groups []group, how settlement) {
 		return
 	}
 	done := make(chan struct{})
-	if !s.cluster.tasks.start(func() {
+	if !s.tasks.start(func() {
 		defer close(done)
 		// The work has a deadline of its own, because the caller's may have passed while a node did
 		// not answer.
@@ -494,15 +493,13 @@ type places struct {
 	guards []*guard.Server
 }
 
-const slotCount = 1 << 14
-
 func (p *places) node(slot uint16) string {
 	switch {
 	case p == nil || len(p.nodes) == 0:
 		return ""
 	case p.slots == nil:
 		return p.nodes[0]
-	case slot < slotCount && p.slots[slot] > 0:
+	case slot < hashSlots && p.slots[slot] > 0:
 		return p.nodes[p.slots[slot]-1]
 	}
 	return ""
@@ -510,7 +507,7 @@ func (p *places) node(slot uint16) string {
 
 // guard returns the guard of the node that serves a slot, or otherwise if that node is not known.
 func (p *places) guard(slot uint16, otherwise *guard.Server) *guard.Server {
-	if p == nil || slot >= slotCount || len(p.slots) == 0 || p.slots[slot] == 0 {
+	if p == nil || slot >= hashSlots || len(p.slots) == 0 || p.slots[slot] == 0 {
 		return otherwise
 	}
 	return p.guards[p.slots[slot]-1]
@@ -541,7 +538,7 @@ func (s *Store) look(known *places, now time.Time) *places {
 		return p
 	}
 	if s.observing.looking.CompareAndSwap(false, true) {
-		begun := s.cluster.tasks.start(func() {
+		begun := s.tasks.start(func() {
 			defer s.observing.looking.Store(false)
 			ctx, cancel := context.WithTimeout(context.Background(), placesLast)
 			defer cancel()
@@ -565,7 +562,7 @@ func (s *Store) look(known *places, now time.Time) *places {
 // readPlaces reads the answer to CLUSTER SLOTS: first and last slot, and the nodes that
 // serve them, the primary first.
 func readPlaces(reply []rueidis.RedisMessage) *places {
-	p := &places{slots: make([]uint16, slotCount)}
+	p := &places{slots: make([]uint16, hashSlots)}
 	for i := range reply {
 		line, err := reply[i].ToArray()
 		if err != nil || len(line) < 3 {
@@ -574,7 +571,7 @@ func readPlaces(reply []rueidis.RedisMessage) *places {
 		first, err1 := line[0].AsInt64()
 		last, err2 := line[1].AsInt64()
 		primary, err3 := line[2].ToArray()
-		if err1 != nil || err2 != nil || err3 != nil || len(primary) < 2 || first < 0 || last >= slotCount {
+		if err1 != nil || err2 != nil || err3 != nil || len(primary) < 2 || first < 0 || last >= hashSlots {
 			continue
 		}
 		host, err1 := primary[0].ToString()

@@ -35,7 +35,8 @@ type Store struct {
 	ahead     atomic.Int64 // the server's clock less ours, in µs, as of the last reply
 
 	scripts   struct{ take, refund, recall, permits, documents *rueidis.Lua }
-	sweeping  sweeping
+	tasks     tasks
+	sweeping  sync.Once // there is a task that sweeps; see sweep.go
 	observing observing
 	cluster   *cluster // nil if there is no cluster
 }
@@ -80,7 +81,7 @@ func open(ctx context.Context, url string, options []Option) (*Store, error) {
 	s := newStore(client, set, links.Note)
 	s.links, s.target = links, t
 	if links.Dedicated != nil {
-		s.dedicated = newDedicated(links, max(t.ConnectTimeout, set.timeout))
+		s.dedicated = &dedicated{links: links, within: max(t.ConnectTimeout, set.timeout), tasks: &s.tasks}
 	}
 	if err := s.greet(ctx, max(t.ConnectTimeout, set.timeout)); err != nil {
 		s.Close()
@@ -121,6 +122,7 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 		observing: observing{tell: set.observer},
 		requests:  sync.Pool{New: func() any { return &request{done: make(chan struct{}, 1)} }},
 	}
+	s.tasks.ctx, s.tasks.cancel = context.WithCancel(context.Background())
 	s.scripts.take = rueidis.NewLuaScript(takeScript())
 	s.scripts.refund = rueidis.NewLuaScript(arithmeticLua + logLua + sharedLua + refundLua)
 	s.scripts.recall = rueidis.NewLuaScript(recallLua)
@@ -137,17 +139,15 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 // Close closes the connections, if [Open] has made them. Later calls fail.
 func (s *Store) Close() {
 	s.guards.Close()
-	s.sweeping.end()
+	s.tasks.cancel()
 	s.deadlines.Close()
 	s.combiner.end()
-	s.dedicated.end()
 	if s.links != nil {
+		s.links.HangUp()
 		s.client.Close()
 		s.links.Close()
 	}
-	if s.cluster != nil {
-		s.cluster.tasks.end()
-	}
+	s.tasks.end()
 }
 
 // Prefix is the prefix of the names of all keys of the store.
@@ -233,7 +233,7 @@ func (s *Store) pingNodes(ctx context.Context, ask, wait int) error {
 		if asked++; asked > ask {
 			break
 		}
-		if !s.cluster.tasks.start(func() {
+		if !s.tasks.start(func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.deadlines.Timeout, target.DefaultConnectTimeout))
 			defer cancel()
 			answers <- refusal.Answered(node.Do(ctx, node.B().Ping().Build()).Error())
@@ -276,9 +276,7 @@ type dedicated struct {
 	within time.Duration // bounds connecting
 	state  atomic.Int32
 	after  atomic.Int64 // when the connection may be made again, in ns since the Unix epoch
-	tasks  tasks
-	ctx    context.Context // the parent of the contexts for connecting
-	cancel context.CancelFunc
+	tasks  *tasks       // the store's
 }
 
 // The states of the dedicated connection.
@@ -293,12 +291,6 @@ const (
 // make it. In the meantime, calls use the shared connection. So callers whose deadlines are too
 // early for the server do not cause a new connection for each call.
 const dedicatedAgain = time.Second
-
-func newDedicated(links *target.Links, within time.Duration) *dedicated {
-	l := &dedicated{links: links, within: within}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
-}
 
 // call runs a script if the connection exists and is idle. If sent is false, no call was made, and
 // the caller must use the shared connection.
@@ -336,7 +328,7 @@ func (l *dedicated) connect() {
 		return
 	}
 	begun := l.tasks.start(func() {
-		ctx, cancel := context.WithTimeout(target.Dedicated(l.ctx), l.within)
+		ctx, cancel := context.WithTimeout(target.Dedicated(l.tasks.ctx), l.within)
 		defer cancel()
 		client := l.links.Dedicated
 		if err := refusal.Answered(client.Do(ctx, client.B().Ping().Build()).Error()); err != nil {
@@ -351,18 +343,12 @@ func (l *dedicated) connect() {
 	}
 }
 
-// end ends the call that is in flight, and waits for connect.
-func (l *dedicated) end() {
-	if l == nil {
-		return
-	}
-	l.cancel()
-	l.links.HangUp()
-	l.tasks.end()
-}
-
-// tasks are goroutines that end waits for.
+// tasks are goroutines of a store that end waits for. Those that do not end by themselves end with
+// the context.
 type tasks struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
 	mu      sync.Mutex // guards over, and makes sure that nothing is started after it is set
 	running sync.WaitGroup
 	over    bool

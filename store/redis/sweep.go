@@ -5,10 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
@@ -16,15 +16,6 @@ import (
 // their expiry in microseconds. Each process that has made such a reservation looks at the set
 // about once a second. The script that settles makes sure that each reservation is given back only
 // once.
-
-// sweeping is the goroutine that looks at the set. It exists once the process has made such a
-// reservation.
-type sweeping struct {
-	mu   sync.Mutex // guards the other fields
-	stop context.CancelFunc
-	done chan struct{}
-	over bool
-}
 
 const (
 	// sweepEvery is the average time between two sweeps. A sweep handles up to sweepBatches batches
@@ -37,39 +28,12 @@ const (
 	sweepWithin = 2 * time.Second
 )
 
-func (s *sweeping) start(sweep func(context.Context) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop != nil || s.over {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop, s.done = stop, make(chan struct{})
-	go func() {
-		defer close(s.done)
-		for {
-			// A random pause keeps processes from sweeping at the same time.
-			pause := time.NewTimer(sweepEvery/2 + rand.N(sweepEvery))
-			select {
-			case <-ctx.Done():
-				pause.Stop()
-				return
-			case <-pause.C:
-			}
-			// If the store is away, the next sweep handles what is due.
-			_ = sweep(ctx)
-		}
-	}()
-}
-
-func (s *sweeping) end() {
-	s.mu.Lock()
-	stop, done := s.stop, s.done
-	s.over = true
-	s.mu.Unlock()
-	if stop != nil {
-		stop()
-		<-done
+// sweep looks at the set until the store is closed.
+func (s *Store) sweep() {
+	// A random pause keeps processes from sweeping at the same time.
+	for sleep.For(s.tasks.ctx, sweepEvery/2+rand.N(sweepEvery)) {
+		// If the store is away, the next sweep handles what is due.
+		_ = s.Sweep(s.tasks.ctx)
 	}
 }
 
@@ -80,7 +44,7 @@ func (s *Store) dueKey() string { return s.prefix + " due" }
 // an entry would not be given back.
 func (s *Store) promise(ctx context.Context, id string, term time.Duration) error {
 	if s.clock == nil {
-		s.sweeping.start(s.Sweep)
+		s.sweeping.Do(func() { s.tasks.start(s.sweep) })
 	}
 	due := float64(int64(s.likely(time.Now())) + term.Microseconds())
 	return s.do(ctx, "reserve", s.client.B().Zadd().Key(s.dueKey()).Nx().ScoreMember().ScoreMember(due, id).Build())
