@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -206,7 +207,10 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 			a.insights.Spent(s)
 		}
 	}}
-	decider := decide.Observe(over, decide.Hooks{Decided: func(e decide.Event) {
+	over.Decided = func(e decide.Event) {
+		if a.trial != nil {
+			a.trial.Decided(e)
+		}
 		if e.Err != nil {
 			return
 		}
@@ -216,23 +220,40 @@ func (a *App) newDecider(store headgate.Store, recorder *prom.Recorder, registry
 				plain.unsettled(call, decisions)
 			}
 		})
-	}})
+	}
 	if a.trial != nil {
 		registry.MustRegister(scraped(a.trial.collect))
-		decider = decide.Observe(decider, a.trial.Hooks())
+		over.Settled = a.trial.Settled
 	}
-	return decider
+	return over
 }
 
-// hooks returns the given hooks, extended so that failures of the store are logged.
+// hooks tells of each call to the store whom the hooks are of, and those who are told of all calls.
 func (a *App) hooks(of headgate.Hooks) headgate.Hooks {
+	all := []headgate.Hooks{of}
 	if a.without != nil {
-		of = a.without.logRefusals(of)
+		all = append(all, a.without.logRefusals())
 	}
 	if a.insights != nil {
-		of = a.insights.store.Hooks(of)
+		all = append(all, a.insights.store.Hooks())
 	}
-	return a.traces.hooks(of)
+	if a.traces != nil {
+		all = append(all, a.traces.Hooks())
+	}
+	return headgate.Hooks{
+		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
+			for i := range all {
+				if all[i].Decided != nil {
+					all[i].Decided(ctx, op, checks, decisions, took)
+				}
+			}
+		},
+		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
+			for i := range all {
+				all[i].Failed(ctx, op, checks, err, took)
+			}
+		},
+	}
 }
 
 // Policy is the policy in force.

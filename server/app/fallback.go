@@ -256,17 +256,15 @@ func (l *storeLog) changed(was, is fallback.Stats) {
 	}
 }
 
-// logRefusals returns the hooks with a log of the requests that got no decision because of single
-// failures of the store. storeLog is for stores that do not answer at all.
-func (w *withoutStore) logRefusals(h headgate.Hooks) headgate.Hooks {
-	failed, refused := h.Failed, &warned{logger: w.log.logger, every: failedEvery}
-	h.Failed = func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
-		failed(ctx, op, checks, err, took)
+// logRefusals returns hooks that log the requests which got no decision because of single failures
+// of the store. storeLog is for stores that do not answer at all.
+func (w *withoutStore) logRefusals() headgate.Hooks {
+	refused := &warned{logger: w.log.logger, every: failedEvery}
+	return headgate.Hooks{Failed: func(ctx context.Context, _ headgate.Op, _ []headgate.Check, err error, _ time.Duration) {
 		if ctx.Err() == nil && errors.Is(err, headgate.ErrUnavailable) && w.Stats().State == fallback.Closed && refused.due() {
 			refused.logger.ErrorContext(ctx, "the store has not answered a request, which got no decision", slog.Any("error", err), refused.times("such_requests"))
 		}
-	}
-	return h
+	}}
 }
 
 // sickPart logs that a store answers most requests and fails on some, which are then decided

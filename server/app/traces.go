@@ -15,7 +15,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/telemetry/otel"
 	"github.com/headgate/headgate/telemetry/otel/otelgrpc"
@@ -75,24 +74,6 @@ func (t *traces) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), tracesWithin)
 	defer cancel()
 	_ = t.provider.Shutdown(ctx) // Spans that cannot be sent are no reason not to end.
-}
-
-// hooks returns hooks that also make spans for the calls of a store.
-func (t *traces) hooks(next headgate.Hooks) headgate.Hooks {
-	if t == nil {
-		return next
-	}
-	mine := t.Hooks()
-	return headgate.Hooks{
-		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
-			mine.Decided(ctx, op, checks, decisions, took)
-			next.Decided(ctx, op, checks, decisions, took)
-		},
-		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
-			mine.Failed(ctx, op, checks, err, took)
-			next.Failed(ctx, op, checks, err, took)
-		},
-	}
 }
 
 // spent tells the span of a request what its call to a language model has used.

@@ -35,9 +35,8 @@ func TestAllocations(t *testing.T) {
 		s := costStage(t)
 		w := worker{trial: s.trial}
 		ask := decide.Ask{Policy: s.Policy(), Descriptor: tt.descriptor}
-		hooks := s.trial.Hooks()
 		both := func() {
-			hooks.Decided(decide.Event{Ask: &ask})
+			s.trial.Decided(decide.Event{Ask: &ask})
 			j := <-s.trial.queues[0]
 			w.safely(context.Background(), j)
 			s.trial.release(j)
@@ -59,11 +58,10 @@ func BenchmarkPath(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			s := costStage(b)
 			ask := decide.Ask{Policy: s.Policy(), Descriptor: bb.descriptor}
-			hooks := s.trial.Hooks()
 			s.trial.learn(s.live.Load().Set, s.candidate.Load().Set)
 			b.ReportAllocs()
 			for b.Loop() {
-				hooks.Decided(decide.Event{Ask: &ask})
+				s.trial.Decided(decide.Event{Ask: &ask})
 				s.trial.release(<-s.trial.queues[0])
 			}
 		})
@@ -72,9 +70,8 @@ func BenchmarkPath(b *testing.B) {
 		s := costStage(b)
 		s.takes(DefaultQueue, costs[0].descriptor...)
 		ask := decide.Ask{Policy: s.Policy(), Descriptor: costs[0].descriptor}
-		hooks := s.trial.Hooks()
 		for b.Loop() {
-			hooks.Decided(decide.Event{Ask: &ask})
+			s.trial.Decided(decide.Event{Ask: &ask})
 		}
 	})
 }
@@ -83,7 +80,7 @@ func BenchmarkCompare(b *testing.B) {
 	s := costStage(b)
 	ask := decide.Ask{Policy: s.Policy(), Descriptor: costs[0].descriptor}
 	w := worker{trial: s.trial}
-	s.trial.Hooks().Decided(decide.Event{Ask: &ask})
+	s.trial.Decided(decide.Event{Ask: &ask})
 	j := <-s.trial.queues[0]
 	b.ReportAllocs()
 	for b.Loop() {

@@ -2,12 +2,11 @@
 //
 // # Basics
 //
-// A [Trial] is told of every decision of the service by the hooks that it gives
-// to [decide.Observe]. It decides the same request by the candidate policy, on
+// A [Trial] is told of every decision of the service by [decide.Over]. It decides the same request by the candidate policy, on
 // counters of its own, and counts where the two differ:
 //
 //	trial := candidate.New(candidate.Options{Live: live, Policy: policy, Store: store})
-//	decider = decide.Observe(decider, trial.Hooks())
+//	decider := &decide.Over{Rules: live, Store: counters, Decided: trial.Decided, Settled: trial.Settled}
 //	go trial.Run(ctx)
 //	…
 //	report := trial.Report(true)

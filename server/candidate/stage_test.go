@@ -36,7 +36,7 @@ func newStage(t testing.TB, live, candidate *policy.Set, o Options) *stage {
 		o.Store = memory.New(memory.Clock(o.Clock.Now))
 	}
 	s.trial = New(o)
-	s.Decider = decide.Observe(&decide.Over{Rules: o.Live, Store: s.liveStore}, s.trial.Hooks())
+	s.Decider = &decide.Over{Rules: o.Live, Store: s.liveStore, Decided: s.trial.Decided, Settled: s.trial.Settled}
 	return s
 }
 

@@ -147,7 +147,7 @@ func TestTogetherCannot(t *testing.T) {
 	if r := s.report(); r.Undecidable != 1 || r.Compared != 1 || len(r.Rules) != 1 || r.Rules[0].Rule != "mail" || r.NotCompared != (NotCompared{}) {
 		t.Errorf("%+v", r)
 	}
-	s.Decider = decide.Observe(&decide.Over{Rules: s.Policy, Store: broken{s.liveStore}}, s.trial.Hooks())
+	s.Decider = &decide.Over{Rules: s.Policy, Store: broken{s.liveStore}, Decided: s.trial.Decided}
 	down := &decide.Request{Ask: decide.Ask{Parts: &decide.Parts{Domain: "d", List: []decide.Part{taking(1, "user=down")}}}}
 	if o := down.Decide(t.Context(), s.Decider); !errors.Is(o.Err, headgate.ErrUnavailable) {
 		t.Error(o.Err)

@@ -83,11 +83,6 @@ func New(options Options) *Trial {
 	return t
 }
 
-// Hooks tell the trial what the service decides.
-func (t *Trial) Hooks() decide.Hooks {
-	return decide.Hooks{Decided: t.decided, Settled: t.settled}
-}
-
 // Run compares until ctx ends. What waits then is left alone.
 func (t *Trial) Run(ctx context.Context) {
 	var workers sync.WaitGroup
@@ -108,8 +103,8 @@ func (t *Trial) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// decided is told of each request, on its path.
-func (t *Trial) decided(e decide.Event) {
+// Decided is for [decide.Over]: it is told of each request, on its path.
+func (t *Trial) Decided(e decide.Event) {
 	if e.Ask.Policy.Set == nil || t.options.Policy().Set == nil || !followed(e.Ask) {
 		return
 	}
@@ -147,8 +142,8 @@ func ownRules(ask *decide.Ask) bool {
 		!slices.ContainsFunc(r.Overrides, func(o policy.Override) bool { return o.Limits == limits })
 }
 
-// settled is told of each settlement.
-func (t *Trial) settled(r headgate.Reservation, units []int64, err error) {
+// Settled is for [decide.Over]: it is told of each settlement.
+func (t *Trial) Settled(r headgate.Reservation, units []int64, err error) {
 	if err != nil || t.ledger == nil || t.options.Policy().Set == nil || len(r.Checks) != len(units) || len(units) == 0 {
 		return
 	}

@@ -354,7 +354,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s = newStage(t, rules, rules, Options{}).run()
-	s.Decider = decide.Observe(&decide.Over{Rules: s.Policy, Store: broken{s.liveStore}}, s.trial.Hooks())
+	s.Decider = &decide.Over{Rules: s.Policy, Store: broken{s.liveStore}, Decided: s.trial.Decided}
 	request := decide.Request{Ask: decide.Ask{Descriptor: policy.Descriptor{user("down")}}, Given: decide.GivenDescriptor}
 	if out := request.Decide(t.Context(), s); out.Kind != decide.Unavailable {
 		t.Fatal(out.Err)

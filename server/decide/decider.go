@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/policy/models"
 )
 
-// Over is a Decider over a store, without observers. The service is built on it, and tests of doors
-// use it.
+// Over is a Decider over a store. Its functions are called in the caller's goroutine and must be
+// quick; those that are nil are not called.
 type Over struct {
 	// Rules returns the rules in force.
 	Rules func() Policy
@@ -20,8 +20,12 @@ type Over struct {
 	Store headgate.Store
 	// Hooks are told of each call to the store, as those of [headgate.Observe] are.
 	Hooks headgate.Hooks
-	// Spending is told of each call to a language model that was settled, and keeps nothing of it. Nil
-	// means nobody is.
+	// Decided is called after each Take, whatever the result. Hooks see calls to the store. Decided
+	// sees what doors asked for, including requests for which no store was called.
+	Decided func(e Event)
+	// Settled is called after each Settle, with the reservation and the units of each of its checks.
+	Settled func(r headgate.Reservation, units []int64, err error)
+	// Spending is told of each call to a language model that was settled, and keeps nothing of it.
 	Spending func(context.Context, *models.Spending)
 }
 
@@ -31,11 +35,16 @@ var _ Decider = (*Over)(nil)
 func (o *Over) Policy() Policy { return o.Rules() }
 
 // Take implements [Decider].
-func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
+func (o *Over) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) (out []headgate.Decision, err error) {
 	if ask.Parts != nil {
-		return ask.Parts.take(ctx, o, ask, dst)
+		out, err = ask.Parts.take(ctx, o, ask, dst)
+	} else {
+		out, err = o.call(ctx, ask, dst)
 	}
-	return o.call(ctx, ask, dst)
+	if o.Decided != nil {
+		o.Decided(Event{Ask: ask, Decisions: appended(dst, out), Err: err})
+	}
+	return out, err
 }
 
 // call asks the store once.
@@ -92,12 +101,15 @@ func (o *Over) Recall(ctx context.Context, id string) (headgate.Reservation, err
 }
 
 // Settle implements [Decider].
-func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	ledger, ok := o.Store.(headgate.Ledger)
-	if !ok {
-		return dst, errNoLedger
+func (o *Over) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) (out []headgate.Decision, err error) {
+	out, err = dst, errNoLedger
+	if ledger, ok := o.Store.(headgate.Ledger); ok {
+		out, err = ledger.Settle(ctx, r, units, dst)
 	}
-	return ledger.Settle(ctx, r, units, dst)
+	if o.Settled != nil {
+		o.Settled(r, units, err)
+	}
+	return out, err
 }
 
 // Spent implements [Decider].
@@ -136,53 +148,13 @@ func (c Counters) Settle(ctx context.Context, r headgate.Reservation, units []in
 	return c.Decider.Settle(ctx, r, units, dst)
 }
 
-// Event says what a Decider did with one Ask. All that it refers to is valid only while the hook
-// runs.
+// Event says what a Decider did with one Ask. All that it refers to is valid only while
+// [Over.Decided] runs.
 type Event struct {
 	Ask *Ask
 	// Decisions are the decisions that were appended, and Err is the error.
 	Decisions []headgate.Decision
 	Err       error
-}
-
-// Hooks are called by the Decider that [Observe] returns. Any of them may be nil.
-// They run in the caller's goroutine and must be quick.
-type Hooks struct {
-	// Decided is called after each Take, whatever the result.
-	Decided func(e Event)
-	// Settled is called after each Settle, with the reservation and the units of
-	// each of its checks.
-	Settled func(r headgate.Reservation, units []int64, err error)
-}
-
-// Observe returns a Decider that decides like the given one and calls the hooks. The hooks of
-// [headgate.Observe] see calls to a store. These hooks see what doors asked for, including requests
-// for which no store was called.
-func Observe(d Decider, hooks Hooks) Decider {
-	if hooks.Decided == nil {
-		hooks.Decided = func(Event) {}
-	}
-	if hooks.Settled == nil {
-		hooks.Settled = func(headgate.Reservation, []int64, error) {}
-	}
-	return &observed{d, hooks}
-}
-
-type observed struct {
-	Decider
-	hooks Hooks
-}
-
-func (o *observed) Take(ctx context.Context, ask *Ask, dst []headgate.Decision) ([]headgate.Decision, error) {
-	out, err := o.Decider.Take(ctx, ask, dst)
-	o.hooks.Decided(Event{Ask: ask, Decisions: appended(dst, out), Err: err})
-	return out, err
-}
-
-func (o *observed) Settle(ctx context.Context, r headgate.Reservation, units []int64, dst []headgate.Decision) ([]headgate.Decision, error) {
-	out, err := o.Decider.Settle(ctx, r, units, dst)
-	o.hooks.Settled(r, units, err)
-	return out, err
 }
 
 // appended returns the decisions that were appended to dst, with the result out.

@@ -76,21 +76,14 @@ func latencyBound(bucket int) time.Duration {
 	return time.Duration(uint64(latencyParts+part)<<exponent) * time.Microsecond / latencyParts
 }
 
-// Hooks returns hooks for [headgate.Observe] that record each call and call those of h. Times are
-// those of the process's clock.
-func (l *Latency) Hooks(h headgate.Hooks) headgate.Hooks {
-	decided, failed := h.Decided, h.Failed
+// Hooks returns hooks for [headgate.Observe] that record each call. Times are those of the process's
+// clock.
+func (l *Latency) Hooks() headgate.Hooks {
 	return headgate.Hooks{
-		Decided: func(ctx context.Context, op headgate.Op, checks []headgate.Check, decisions []headgate.Decision, took time.Duration) {
-			if decided != nil {
-				decided(ctx, op, checks, decisions, took)
-			}
+		Decided: func(_ context.Context, _ headgate.Op, _ []headgate.Check, _ []headgate.Decision, took time.Duration) {
 			l.now().buckets[latencyBucket(took)].Add(1)
 		},
-		Failed: func(ctx context.Context, op headgate.Op, checks []headgate.Check, err error, took time.Duration) {
-			if failed != nil {
-				failed(ctx, op, checks, err, took)
-			}
+		Failed: func(ctx context.Context, _ headgate.Op, _ []headgate.Check, err error, took time.Duration) {
 			now := time.Now()
 			l.Add(now, took)
 			if ctx.Err() == nil && !errors.Is(err, headgate.ErrInvalid) && !errors.Is(err, headgate.ErrConflict) {

@@ -45,9 +45,8 @@ func (r remembers) Settle(ctx context.Context, made headgate.Reservation, _ []in
 	return r.Take(ctx, headgate.OpTake, made.Checks, dst)
 }
 
-// TestObserve: hooks are told of everything that is asked, and the answers are
-// those of the Decider within.
-func TestObserve(t *testing.T) {
+// TestTold: Decided and Settled are told of everything that is asked.
+func TestTold(t *testing.T) {
 	limits := headgate.MustRule("api", headgate.PerSecond(1))
 	set, err := policy.New([]policy.Rule{{Limits: limits, Match: []policy.Condition{policy.Present("user")}}},
 		policy.Denied(policy.ListEntry{Name: "out", Match: []policy.Condition{policy.Equal("user", "mallory")}}))
@@ -57,17 +56,16 @@ func TestObserve(t *testing.T) {
 	down := errors.New("down")
 	for _, failure := range []error{nil, down} {
 		var told []string
-		d := decide.Observe(&decide.Over{
+		d := &decide.Over{
 			Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} },
 			Store: remembers{plain{failure}},
-		}, decide.Hooks{
 			Decided: func(e decide.Event) {
 				told = append(told, fmt.Sprintf("%v, listed %t, reserved %t, id %q, made %q, %d decisions, %v", e.Ask.Op, e.Ask.Denied != nil, e.Ask.Reserve, e.Ask.Terms.ID, e.Ask.Reservation.ID, len(e.Decisions), e.Err))
 			},
 			Settled: func(r headgate.Reservation, units []int64, err error) {
 				told = append(told, fmt.Sprintf("settled %s at %v, %v", r.ID, units, err))
 			},
-		})
+		}
 		before := make([]headgate.Decision, 1)
 		ask := func(op headgate.Op, user string) *decide.Ask {
 			a := &decide.Ask{Op: op, Descriptor: policy.Descriptor{{Name: "user", Value: user}}, Policy: d.Policy()}
@@ -105,8 +103,7 @@ func TestObserve(t *testing.T) {
 		if !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
-		// Without hooks it is the Decider itself.
-		quiet := decide.Observe(&decide.Over{Rules: d.Policy, Store: remembers{plain{failure}}}, decide.Hooks{})
+		quiet := &decide.Over{Rules: d.Policy, Store: remembers{plain{failure}}}
 		check(quiet.Take(t.Context(), ask(headgate.OpTake, "anna"), before))
 		check(quiet.Settle(t.Context(), r, []int64{3}, before))
 	}
@@ -143,19 +140,20 @@ func TestNoLedger(t *testing.T) {
 	}
 }
 
-// TestObserveParts: a request of several descriptors is one request to every observer, however many
-// calls of the store it needs.
-func TestObserveParts(t *testing.T) {
+// TestToldOfParts: Decided is told once of a request of several descriptors, however many calls of
+// the store it needs.
+func TestToldOfParts(t *testing.T) {
 	set, err := policy.New([]policy.Rule{{Limits: headgate.MustRule("api", headgate.PerSecond(1)), Per: []policy.Part{{Entry: "user"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	down := errors.New("down")
 	for _, failure := range []error{nil, down} {
-		var inner, outer, calls int
-		observe := func(n *int) decide.Hooks {
-			return decide.Hooks{Decided: func(e decide.Event) {
-				if *n++; len(e.Ask.Parts.List) != 2 || !errors.Is(e.Err, failure) || !e.Ask.Takes() || e.Ask.TurnedAway() {
+		var told, calls int
+		d := &decide.Over{
+			Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: plain{failure},
+			Decided: func(e decide.Event) {
+				if told++; len(e.Ask.Parts.List) != 2 || !errors.Is(e.Err, failure) || !e.Ask.Takes() || e.Ask.TurnedAway() {
 					t.Errorf("%+v", e)
 				}
 				e.Ask.Calls(e.Decisions, func(call *decide.Ask, decisions []headgate.Decision) {
@@ -163,21 +161,18 @@ func TestObserveParts(t *testing.T) {
 						t.Errorf("%d checks, %d decisions", len(call.Checks), len(decisions))
 					}
 				})
-			}}
+			},
 		}
-		d := decide.Observe(decide.Observe(&decide.Over{
-			Rules: func() decide.Policy { return decide.Policy{Set: set, Version: 1} }, Store: plain{failure},
-		}, observe(&inner)), observe(&outer))
 		r := decide.Request{Ask: decide.Ask{Parts: &decide.Parts{Domain: "d", List: []decide.Part{
 			{Op: headgate.OpPeek, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "anna"}}},
 			{Op: headgate.OpTake, Cost: 1, Entries: policy.Descriptor{{Name: "user", Value: "ben"}}},
 		}}}}
-		want := 4 // The peek, and what is taken, for both observers.
+		want := 2 // The peek, and what is taken.
 		if failure != nil {
 			want = 0
 		}
-		if o := r.Decide(t.Context(), d); !errors.Is(o.Err, failure) || inner != 1 || outer != 1 || calls != want {
-			t.Errorf("%v; told %d and %d times of %d calls", o.Err, inner, outer, calls)
+		if o := r.Decide(t.Context(), d); !errors.Is(o.Err, failure) || told != 1 || calls != want {
+			t.Errorf("%v; told %d times of %d calls", o.Err, told, calls)
 		}
 	}
 }
