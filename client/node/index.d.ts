@@ -85,15 +85,15 @@ export type Settlement = { reservation: string } & ({ cost: number; status?: num
 export type Standing = Omit<Verdict, 'status' | 'headers' | 'problem' | 'error'>;
 
 export interface ClientOptions {
-  /** Where the service is. The default is http://127.0.0.1:8080. */
+  /** Where the service is: http://host:port, https://host:port, or over Redis's protocol, which is the quickest, redis://:token@host:port, or rediss:// for TLS. The default is http://127.0.0.1:8080. */
   url?: string;
   /** How long an answer may take, in milliseconds: 1 to 60000. The default is 1000. */
   timeout?: number;
   /** What becomes of check, peek, reserve and acquire while the service does not answer: an UnavailableError (the default), or an answer without a decision. */
   onNoAnswer?: 'throw' | 'allow' | 'deny';
-  /** What tls.connect is given besides, such as ca, cert and key, where the url begins with https. */
+  /** What tls.connect is given besides, such as ca, cert and key, where the url begins with https or rediss. */
   tls?: import('node:tls').ConnectionOptions;
-  /** What requests are sent with instead of the client's own connections, which are faster: for a proxy or for tracing. */
+  /** What requests are sent with over HTTP instead of the client's own connections, which are faster: for a proxy or for tracing. */
   fetch?: typeof globalThis.fetch;
   /** How calls are repeated that may be. */
   retry?: RetryOptions;
@@ -161,7 +161,7 @@ export class PermitLostError extends Error {
   readonly why: string;
 }
 
-/** A client of the HTTP API. Connections are kept and used again. */
+/** A client of the HTTP API, over HTTP or over Redis's protocol. Connections are kept and used again. */
 export class Client {
   constructor(options?: ClientOptions);
   /**

@@ -8,7 +8,7 @@ import { limit } from 'headgate';
 
 const app = express();
 app.use(limit({
-  url: process.env.HEADGATE ?? 'http://127.0.0.1:8080',
+  url: process.env.HEADGATE ?? 'redis://127.0.0.1:6380',
   timeout: Number(process.env.TIMEOUT ?? 1000),
   onFailure: (err) => console.error(err.message),
 }));

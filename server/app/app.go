@@ -168,7 +168,7 @@ func (a *App) openDoors(ctx context.Context) error {
 		a.openDashboard()
 	}
 	if a.settings.RESPListen != "" {
-		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), registry))
+		a.add("resp", a.settings.RESPListen, a.newRESP(a.seen(decider, "resp"), dialect, registry))
 	}
 	if a.settings.GRPCListen != "" {
 		// A line for each service.

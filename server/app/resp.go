@@ -9,22 +9,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/server/decide"
+	"github.com/headgate/headgate/server/httpapi"
 	"github.com/headgate/headgate/server/resp"
 )
 
 // newRESP makes the server that speaks Redis's protocol.
-func (a *App) newRESP(decider decide.Decider, registry *prometheus.Registry) server {
+func (a *App) newRESP(decider decide.Decider, dialect httplimit.Dialect, registry *prometheus.Registry) server {
 	s := resp.New(decider, resp.Options{
 		Token:      a.settings.RESPToken,
 		Announce:   a.settings.RESPAnnounce,
 		SideBySide: a.settings.Store != memoryStore,
 		Instant:    a.settings.Store == memoryStore && !a.settings.NoStandby,
 		Permits:    a.permits,
-		Version:    a.settings.Version,
-		Logger:     a.settings.Logger,
-		AccessLog:  a.settings.AccessLog,
-		Span:       a.traces.resp(),
+		// Without what is for operators.
+		API:         a.leaving(httpapi.New(decider, httpapi.Options{Dialect: dialect, Permits: a.permits, Logger: a.settings.Logger})),
+		InstantPath: httpapi.Instant,
+		Version:     a.settings.Version,
+		Logger:      a.settings.Logger,
+		AccessLog:   a.settings.AccessLog,
+		Span:        a.traces.resp(),
 	})
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

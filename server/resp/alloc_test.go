@@ -3,6 +3,7 @@
 package resp
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -30,9 +31,17 @@ type nowhere struct{ sink }
 
 func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 
+var remaining, answer = []string{"7"}, []byte("{}\n")
+
+// plain answers always the same.
+func plain(w http.ResponseWriter, _ *http.Request) {
+	w.Header()["X-Ratelimit-Remaining"] = remaining
+	_, _ = w.Write(answer) // It cannot fail.
+}
+
 // batches returns what answers the text, as if it had arrived at once.
 func batches(d decide.Decider, text string) func() {
-	c := newConn(New(d, Options{}), new(nowhere))
+	c := newConn(New(d, Options{API: http.HandlerFunc(plain)}), new(nowhere))
 	return func() {
 		c.makeRoom()
 		for len(c.buf) < len(text) {
@@ -50,7 +59,7 @@ func batches(d decide.Decider, text string) func() {
 func TestAllocations(t *testing.T) {
 	for _, line := range []string{
 		"HG.CHECK api user42", "HG.CHECK api user42 COST 3 api user43", "HG.CHECK DESC ip 203.0.113.10 user user42", "HG.PEEK api user42",
-		"CL.THROTTLE user42 15 30 60", "CL.THROTTLE user42 15 30 60 1", "PING", "ECHO x",
+		"CL.THROTTLE user42 15 30 60", "CL.THROTTLE user42 15 30 60 1", "PING", "ECHO x", "HG.POST /v1/check?at=true {}",
 	} {
 		for _, commands := range []int{1, 20} {
 			run := batches(quick(t), strings.Repeat(wireLine(line), commands))

@@ -265,7 +265,7 @@ func (c *conn) batch() {
 		for _, s := range c.parser.args {
 			c.args = append(c.args, text[c.read-from+s.from:c.read-from+s.to])
 		}
-		if c.onStandby && len(c.args) > 0 && !c.instant(c.args[0]) {
+		if c.onStandby && len(c.args) > 0 && !c.instant(c.args) {
 			break
 		}
 		c.read += size

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,11 @@ type Options struct {
 	// Permits serves the rules that bound what is in progress over all processes. Nil means that the
 	// commands about permits fail.
 	Permits *decide.Permits
+	// API answers HG.POST, which carries calls of the HTTP API. Nil means that the command fails.
+	API http.Handler
+	// InstantPath reports whether API's answers for a path are as quick as the decider's. Nil means
+	// that none are.
+	InstantPath func(path string) bool
 	// Announce is the address (host:port) at which clients in cluster mode are told to find this
 	// server. Empty means the one that they have reached.
 	Announce string
@@ -84,6 +90,7 @@ type Server struct {
 	texts     *decide.Texts[text]
 	throttles throttles
 	calls     sync.Pool     // of *call
+	postings  sync.Pool     // of *posting
 	workers   chan struct{} // a semaphore: one element for each goroutine that decides
 	// newStandby is standby.New, except in tests.
 	newStandby func(idle time.Duration) (*standby.Pool, error)
@@ -139,7 +146,8 @@ func New(decider decide.Decider, options Options) *Server {
 		conns:     make(map[*conn]struct{}),
 	}
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
-	s.commands = slices.Concat(decisionCommands(), permitCommands())
+	s.postings.New = func() any { return &posting{header: make(http.Header)} }
+	s.commands = slices.Concat(decisionCommands(), permitCommands(), postCommands())
 	for _, c := range s.commands {
 		c.traced = options.Span != nil
 	}

@@ -32,8 +32,11 @@ func (c *conn) rest() bool {
 }
 
 // instant reports whether a command can be answered on standby. An unknown one can, with an error.
-func (c *conn) instant(name string) bool {
-	cmd := c.server.find(name)
+func (c *conn) instant(args []string) bool {
+	cmd := c.server.find(args[0])
+	if path := cmd.posted(args); path != "" && c.server.options.InstantPath != nil {
+		return c.server.options.InstantPath(path)
+	}
 	return cmd == nil || cmd.instant
 }
 

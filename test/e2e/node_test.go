@@ -58,8 +58,9 @@ func TestExpressExample(t *testing.T) {
 	t.Parallel()
 	var s server
 	scripts.Serving(t, func() *scripts.Script {
-		listen := "LISTEN=127.0.0.1:" + freePorts(t, 1)[0]
-		return scripts.Start(t, "../../examples/express/run", []string{"PROGRAM=" + binary, listen, "PORT=0", "TIMEOUT=30000"})
+		ports := freePorts(t, 2)
+		listen := []string{"HTTP=127.0.0.1:" + ports[0], "RESP=127.0.0.1:" + ports[1]}
+		return scripts.Start(t, "../../examples/express/run", append(listen, "PROGRAM="+binary, "PORT=0", "TIMEOUT=30000"))
 	}, func(e *scripts.Script) bool {
 		said := e.Await(`listening at (\S+)\n`)
 		if said != nil {

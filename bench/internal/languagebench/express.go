@@ -31,33 +31,37 @@ func Express(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var asked [2]string // the services, by where they count
-	for i, store := range []string{w.Redis.URL(), "memory"} {
-		service, failed := serve(ctx, w, store)
+	const one, many = 0, 1
+	rows := measure.Rows{
+		{Name: "bare", Role: measure.Floor, Note: "no limit"},
+		{Name: "headgate", Role: measure.Ours, Note: "the middleware, which asks over Redis's protocol, and the service, which counts in Redis"},
+		{Name: "headgate, memory", Role: measure.Ours, Note: "the same, and the service counts in memory"},
+		{Name: "headgate, HTTP", Role: measure.Ours, Note: "the middleware asks over HTTP, and the service counts in Redis"},
+		{Name: "express-rate-limit", Note: "a fixed window in Redis, by rate-limit-redis and node-redis"},
+	}
+	asked := make(map[string]string) // the URLs of the services, by the name of the row
+	for name, of := range map[string]struct {
+		scheme, store string
+		listen        []string
+	}{
+		"headgate":         {"redis", w.Redis.URL(), []string{"--listen", "127.0.0.1:0", "--resp-listen", "ADDR"}},
+		"headgate, memory": {"redis", "memory", []string{"--listen", "127.0.0.1:0", "--resp-listen", "ADDR"}},
+		"headgate, HTTP":   {"http", w.Redis.URL(), []string{"--listen", "ADDR"}},
+	} {
+		service, failed := serve(ctx, w, of.store, of.listen...)
 		if failed != nil {
 			return nil, failed
 		}
 		defer func() { err = errors.Join(err, service.Stop()) }()
-		asked[i] = service.Addr
-	}
-	const one, many = 0, 1
-	rows := measure.Rows{
-		{Name: "bare", Role: measure.Floor, Note: "no limit"},
-		{Name: "headgate", Role: measure.Ours, Note: "the middleware, and the service, which counts in Redis"},
-		{Name: "headgate, memory", Role: measure.Ours, Note: "the same, and the service counts in memory"},
-		{Name: "express-rate-limit", Note: "a fixed window in Redis, by rate-limit-redis and node-redis"},
+		asked[name] = of.scheme + "://" + service.Addr
 	}
 	err = p.Turns(ctx, w, rows, []int{one, many}, func(_, condition, i int) (s measure.Sample, err error) {
 		if err := w.Redis.Flush(ctx); err != nil {
 			return s, err
 		}
-		contender, _, memory := strings.Cut(rows[i].Name, ", memory")
-		service := asked[0]
-		if memory {
-			service = asked[1]
-		}
+		contender, _, _ := strings.Cut(rows[i].Name, ",")
 		express, err := servers.Start(ctx, []string{
-			"env", "NODE_ENV=production", "NODE_PATH=" + filepath.Join(peers, "node_modules"), "PACKAGE=" + ours, "CONTENDER=" + contender, "REDIS=" + w.Redis.URL(), "HEADGATE=http://" + service,
+			"env", "NODE_ENV=production", "NODE_PATH=" + filepath.Join(peers, "node_modules"), "PACKAGE=" + ours, "CONTENDER=" + contender, "REDIS=" + w.Redis.URL(), "HEADGATE=" + asked[rows[i].Name],
 			"node", site, "PORT",
 		})
 		if err != nil {

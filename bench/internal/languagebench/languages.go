@@ -54,7 +54,7 @@ const policy = `rules:
 func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	p := measure.Choose(w, plan{measure.Plan{Rounds: 3, Slice: 4 * time.Second, Callers: 16, Keys: 1000}, 2 * time.Second},
 		plan{measure.Plan{Rounds: 1, Slice: 2 * time.Second, Callers: 4, Keys: 10}, time.Second})
-	service, err := serve(ctx, w, w.Redis.URL())
+	service, err := serve(ctx, w, w.Redis.URL(), "--listen", "ADDR")
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error)
 	return text, nil
 }
 
-// serve starts a service whose limits are counted in the store.
-func serve(ctx context.Context, w *measure.Work, store string) (*servers.Process, error) {
+// serve starts a service whose limits are counted in the store. The options say where it listens.
+func serve(ctx context.Context, w *measure.Work, store string, options ...string) (*servers.Process, error) {
 	binary, err := w.Server(ctx)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func serve(ctx context.Context, w *measure.Work, store string) (*servers.Process
 	if err != nil {
 		return nil, err
 	}
-	return servers.Start(ctx, []string{binary, "serve", "--listen", "ADDR", "--store", store, "--store-timeout", "5s", "--config", rules})
+	return servers.Start(ctx, append([]string{binary, "serve", "--store", store, "--store-timeout", "5s", "--config", rules}, options...))
 }
 
 func data(of string) (string, error) { return filepath.Abs("internal/languagebench/testdata/" + of) }

@@ -1,7 +1,8 @@
 'use strict';
 
 const { Connections, MAX_ANSWER } = require('./connection.js');
-const { Permit, acquire } = require('./permit.js');
+const { Pipeline } = require('./pipeline.js');
+const { HOLD, Permit, acquire } = require('./permit.js');
 const { Retries, retryAfter, sleep } = require('./retry.js');
 
 // How long an answer may take unless the client is told otherwise, in milliseconds.
@@ -86,9 +87,10 @@ function undecided(error, onNoAnswer) {
   };
 }
 
-/** A client of the HTTP API. Connections are kept and used again. */
+/** A client of the HTTP API, over HTTP or over Redis's protocol. Connections are kept and used again. */
 class Client {
   #base;
+  #hold;
   #timeout;
   #onNoAnswer;
   #send;
@@ -100,10 +102,14 @@ class Client {
       throw new TypeError(`headgate: the options of a client are an object with url, timeout, onNoAnswer, tls, fetch and retry, and not ${typeof options === 'object' ? Object.keys(unknown).join(', ') : JSON.stringify(options)}`);
     }
     const base = new URL(url);
-    if (base.protocol !== 'http:' && base.protocol !== 'https:') {
-      throw new TypeError(`headgate: url is ${url}, must begin with http:// or https://`);
+    const pipelined = base.protocol === 'redis:' || base.protocol === 'rediss:';
+    if (!pipelined && base.protocol !== 'http:' && base.protocol !== 'https:') {
+      throw new TypeError(`headgate: url begins with ${base.protocol}, must begin with http://, https://, redis:// or rediss://`);
     }
-    if (base.username || base.password || base.search || base.hash) {
+    if (pipelined && ((base.username || 'default') !== 'default' || !/^\/?$/.test(base.pathname) || base.search || base.hash || !base.hostname)) {
+      throw new TypeError('headgate: url must be redis://host:port, or redis://:token@host:port');
+    }
+    if (!pipelined && (base.username || base.password || base.search || base.hash)) {
       throw new TypeError('headgate: url has a user, a password, a query or a fragment, must have none of them');
     }
     if (!Number.isInteger(timeout) || timeout < 1 || timeout > 60_000) {
@@ -115,13 +121,18 @@ class Client {
     if (fetch !== undefined && typeof fetch !== 'function') {
       throw new TypeError('headgate: fetch is not a function');
     }
-    this.#base = base.href.replace(/\/+$/, '');
+    if (fetch && pipelined) {
+      throw new TypeError('headgate: fetch is for a url that begins with http:// or https://');
+    }
+    this.#base = pipelined ? `${base.protocol}//${base.host}` : base.href.replace(/\/+$/, '');
+    // A call that is held back would hold up all others of a pipeline.
+    this.#hold = pipelined ? 0 : HOLD;
     this.#timeout = timeout;
     this.#onNoAnswer = onNoAnswer;
     if (fetch) {
       this.#send = (path, body, limits) => byFetch(fetch, this.#base + path, body, limits);
     } else {
-      const connections = new Connections(base, tls);
+      const connections = pipelined ? new Pipeline(base, tls) : new Connections(base, tls);
       this.#send = (path, body, limits) => connections.post(path, body, limits);
     }
     this.#retries = new Retries(retry);
@@ -181,7 +192,7 @@ class Client {
       const { body } = await this.#repeat(`/v1/permits/${call}`, fields, hold, signal);
       return this.#understood(call === 'release' || ANSWERS[call](body), body);
     };
-    return this.#without(acquire(calls, request), (verdict) => new Permit(calls, {}, undefined, { ...verdict, in_use: 0, limit: 0 }));
+    return this.#without(acquire(calls, request, this.#hold), (verdict) => new Permit(calls, {}, undefined, { ...verdict, in_use: 0, limit: 0 }));
   }
 
   #decide(call, request) {

@@ -164,9 +164,9 @@ function checked(request) {
 
 /**
  * Acquires a permit. calls makes one call about permits, with the fields of its body, the
- * milliseconds that the service may hold it, and a signal.
+ * milliseconds that the service may hold it, of which there are at most so many, and a signal.
  */
-async function acquire(calls, request) {
+async function acquire(calls, request, most) {
   const { rule, key, cost, ttl, wait, signal, holder } = checked(request);
   const who = { rule, key, holder };
   const until = performance.now() + wait;
@@ -174,7 +174,7 @@ async function acquire(calls, request) {
     for (;;) {
       const began = performance.now();
       const left = Math.max(Math.ceil(until - began), 0);
-      const hold = Math.min(left, HOLD);
+      const hold = Math.min(left, most);
       const answer = await calls('acquire', { ...who, cost, ttl_ms: ttl, wait_ms: hold, keep_ms: left > hold ? KEEP : 0 }, hold, signal);
       if (answer.allowed || !answer.waiting) {
         return new Permit(calls, who, ttl, answer, began);
@@ -190,4 +190,4 @@ async function acquire(calls, request) {
   }
 }
 
-module.exports = { acquire, Permit, PermitLostError };
+module.exports = { HOLD, acquire, Permit, PermitLostError };

@@ -21,8 +21,11 @@ rules:
     limits: [2 per 1h]
 `;
 
-test('check, peek, refund and reset', async (t) => {
-  const client = new Client({ url: (await serve(t, policy)).url + '/', timeout });
+// Over HTTP, and over Redis's protocol.
+const both = (name, run) => ['url', 'resp'].forEach((transport) => test(`${name}, by ${transport}`, async (t) => run((await serve(t, policy))[transport] + '/')));
+
+both('check, peek, refund and reset', async (url) => {
+  const client = new Client({ url, timeout });
   const mail = { checks: [{ rule: 'mail', key: 'user42', cost: 2 }] };
   const first = await client.check(mail);
   assert.deepEqual([first.allowed, first.status, first.decisions[0].remaining, first.problem], [true, 200, 1, undefined]);
@@ -40,8 +43,8 @@ test('check, peek, refund and reset', async (t) => {
   assert.deepEqual((await client.check({ descriptor: { api_key: 'schlüssel' } })).decisions.map((d) => d.remaining), [1]);
 });
 
-test('reserve, settle and cancel', async (t) => {
-  const client = new Client({ url: (await serve(t, policy)).url, timeout });
+both('reserve, settle and cancel', async (url) => {
+  const client = new Client({ url, timeout });
   const mail = { checks: [{ rule: 'mail', key: 'user42', cost: 3 }] };
   const first = await client.reserve({ ...mail, id: 'order-8812', lifetime_ms: 60_000 });
   assert.deepEqual([first.allowed, first.reservation, first.expires_in_ms, first.status], [true, 'order-8812', 60_000, 200]);
@@ -56,8 +59,8 @@ test('reserve, settle and cancel', async (t) => {
   assert.equal((await client.check({ descriptor: { api_key: 'k' } }, { outcome: true })).reservation, undefined);
 });
 
-test('mistakes are named', async (t) => {
-  const client = new Client({ url: (await serve(t, policy)).url, timeout });
+both('mistakes are named', async (url) => {
+  const client = new Client({ url, timeout });
   await assert.rejects(client.check({ checks: [{ rule: 'mail', key: 'k', cost: 0 }, { rule: 'mali', key: 'k' }] }), (err) => {
     assert.ok(err instanceof HeadgateError && !(err instanceof UnavailableError));
     assert.equal(err.status, 422);
@@ -99,14 +102,16 @@ test('what becomes of calls without an answer', async (t) => {
   await service.stop();
   const mail = { checks: [{ rule: 'mail', key: 'user42' }] };
   for (const [onNoAnswer, allowed, status] of [['allow', true, 200], ['deny', false, 503]]) {
-    const client = new Client({ url: service.url, timeout, onNoAnswer });
-    for (const verdict of [await client.check(mail), await client.peek(mail), await client.reserve(mail)]) {
-      assert.deepEqual([verdict.allowed, verdict.status, verdict.problem?.status], [allowed, status, allowed ? undefined : 503]);
-      assert.ok(verdict.error instanceof UnavailableError);
+    for (const url of [service.url, service.resp]) {
+      const client = new Client({ url, timeout, onNoAnswer });
+      for (const verdict of [await client.check(mail), await client.peek(mail), await client.reserve(mail)]) {
+        assert.deepEqual([verdict.allowed, verdict.status, verdict.problem?.status], [allowed, status, allowed ? undefined : 503]);
+        assert.ok(verdict.error instanceof UnavailableError);
+      }
+      const permit = await client.acquire({ rule: 'report' });
+      assert.deepEqual([permit.allowed, permit.lost, await permit.release()], [allowed, false, true]);
+      await assert.rejects(client.refund(mail), UnavailableError);
     }
-    const permit = await client.acquire({ rule: 'report' });
-    assert.deepEqual([permit.allowed, permit.lost, await permit.release()], [allowed, false, true]);
-    await assert.rejects(client.refund(mail), UnavailableError);
   }
   // A service that says itself that its store does not answer has decided by its policy.
   const other = await listen(t, (req, res) => {

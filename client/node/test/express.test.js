@@ -37,7 +37,7 @@ async function until(what, is) {
 }
 
 // Every promise is kept with each release of Express that is in use.
-for (const [version, express] of [['4', require('express4')], ['5.1', require('express51')], ['5', require('express')]]) {
+for (const [version, express, transport] of [['4', require('express4'), 'url'], ['5.1', require('express51'), 'url'], ['5', require('express'), 'url'], ['5, over RESP', require('express'), 'resp']]) {
   const named = (name, run) => test(`express ${version}: ${name}`, run);
 
   // An app with one route behind the middleware, whose requests come from the
@@ -46,7 +46,7 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     const service = options.url ? undefined : await serve(t, policyText, ...more);
     const app = express();
     app.set('trust proxy', 'loopback');
-    app.use(limit({ timeout, ...(service && { url: service.url }), ...options }));
+    app.use(limit({ timeout, ...(service && { url: service[transport] }), ...options }));
     let served = 0;
     app.get('/items/:id', (req, res) => {
       served++;
@@ -247,7 +247,7 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     await service.stop();
     for (const [onNoAnswer, want] of [[undefined, 200], ['allow', 200], ['deny', 503]]) {
       const failures = [];
-      const { base } = await limited(t, { url: service.url, ...(onNoAnswer && { onNoAnswer }), onFailure: (err, req) => failures.push([err.name, err.status, req.path]) });
+      const { base } = await limited(t, { url: service[transport], ...(onNoAnswer && { onNoAnswer }), onFailure: (err, req) => failures.push([err.name, err.status, req.path]) });
       const a = await ask(`${base}/items/7`);
       assert.equal(a.status, want);
       assert.equal(a.headers['retry-after'], want === 503 ? '5' : undefined);
@@ -257,7 +257,7 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     const listener = (warning) => { if (warning.name === 'HeadgateWarning') warnings.push(warning.message); };
     process.on('warning', listener);
     t.after(() => process.off('warning', listener));
-    const { base } = await limited(t, { url: service.url });
+    const { base } = await limited(t, { url: service[transport] });
     assert.equal((await ask(`${base}/items/7`)).status, 200);
     assert.match(warnings[0], /does not answer/);
   });
@@ -295,7 +295,7 @@ for (const [version, express] of [['4', require('express4')], ['5.1', require('e
     assert.equal(a.status, 429);
     assert.match(a.headers['retry-after'], /^3[56]\d\d$/);
     // What it took is given back.
-    const peek = await new Client({ url: service.url, timeout }).peek({ descriptor: { path: '/paced', ip: '127.0.0.1', kind: 'paced' } });
+    const peek = await new Client({ url: service[transport], timeout }).peek({ descriptor: { path: '/paced', ip: '127.0.0.1', kind: 'paced' } });
     assert.deepEqual(peek.decisions.map((d) => [d.rule, d.remaining]), [['kind', 9], ['paced', 2]]);
 
     const quick = { check: async () => ({ allowed: true, delay_ms: 5, headers: {}, status: 200, decisions: [] }) };
@@ -314,7 +314,7 @@ rules:
     limits: [2 per 1h]
     charge_on: [401]
 `);
-    const client = new Client({ url: service.url, timeout });
+    const client = new Client({ url: service[transport], timeout });
     const left = async () => (await client.peek({ checks: [{ rule: 'login', key: 'ada' }] })).decisions[0].remaining;
     const app = express();
     const failures = [];
@@ -534,7 +534,9 @@ test('mistakes in the options', () => {
     [{ onNoAnswer: 'open' }, /must be allow or deny/],
     [{ maxDelay: -1 }, /maxDelay is -1/],
     [{ timeout: 0 }, /timeout is 0/],
-    [{ url: 'redis://127.0.0.1' }, /must begin with http/],
+    [{ url: 'amqp://127.0.0.1' }, /must begin with http/],
+    [{ url: 'redis://127.0.0.1/0' }, /must be redis:\/\/host:port/],
+    [{ url: 'redis://127.0.0.1', fetch: () => {} }, /fetch is for a url/],
     [{ url: 'nonsense' }, /Invalid URL/],
     [{ entries: {} }, /entries is not a function/],
     [{ fetch: 1 }, /fetch is not a function/],

@@ -48,7 +48,7 @@ rules:
 const token = 'an-admin-token-for-tests';
 
 /** Starts a service, and returns a client and what asks about holders. */
-async function permits(t) {
+async function permits(t, transport = 'url') {
   const service = await serve(t, policy, '--admin-token-file', tokenFile(t));
   const admin = async (path, options) => {
     const answer = await fetch(service.url + path, { ...options, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' } });
@@ -56,7 +56,7 @@ async function permits(t) {
   };
   return {
     ...service,
-    client: new Client({ url: service.url, timeout }),
+    client: new Client({ url: service[transport], timeout }),
     holders: () => admin('/v1/permits/holders?rule=report&key=k'),
     revoke: (holder) => admin('/v1/permits/revoke', { method: 'POST', body: JSON.stringify({ rule: 'report', key: 'k', holder }) }),
   };
@@ -84,7 +84,17 @@ test('a permit is held beyond its time, and given back once', async (t) => {
   assert.deepEqual([other.allowed, other.epoch, other.retry_after_ms], [false, undefined, 1000]);
   await pause(12_000);
   assert.deepEqual([permit.lost, permit.signal.aborted, (await holders()).permits.length], [false, false, 1]);
+  assert.equal(await permit.release(), true);
+  assert.deepEqual([await other.release(), permit.signal.aborted, (await holders()).in_use], [true, false, 0]);
+});
 
+// Over HTTP, and over Redis's protocol, by which the service holds no call back.
+const both = (name, run) => ['url', 'resp'].forEach((transport) => test(`${name}, by ${transport}`, (t) => run(t, transport)));
+
+both('who waits is next', async (t, transport) => {
+  const { client, holders } = await permits(t, transport);
+  const permit = await client.acquire({ rule: 'report', key: 'k' });
+  t.after(() => permit.release());
   const waiting = client.acquire({ rule: 'report', key: 'k', wait: 300_000 });
   await until('it waits', async () => (await holders()).waiting.length === 1);
   assert.deepEqual(await Promise.all([permit.release(), permit.release()]), [true, true]);
@@ -92,11 +102,10 @@ test('a permit is held beyond its time, and given back once', async (t) => {
   assert.ok(next.allowed && next.epoch > permit.epoch && next.holder !== permit.holder);
   assert.equal(await next.release(), true);
   assert.equal((await holders()).in_use, 0);
-  assert.deepEqual([await other.release(), permit.signal.aborted], [true, false]);
 });
 
-test('who stops waiting leaves the line', async (t) => {
-  const { client, holders } = await permits(t);
+both('who stops waiting leaves the line', async (t, transport) => {
+  const { client, holders } = await permits(t, transport);
   const permit = await client.acquire({ rule: 'report', key: 'k' });
   t.after(() => permit.release());
   const stop = new AbortController();
@@ -108,8 +117,8 @@ test('who stops waiting leaves the line', async (t) => {
   await assert.rejects(client.acquire({ rule: 'report', key: 'k', signal: AbortSignal.abort(new Error('before')) }), /before/);
 });
 
-test('a permit is lost', async (t) => {
-  const { client, revoke, stop } = await permits(t);
+both('a permit is lost', async (t, transport) => {
+  const { client, revoke, stop } = await permits(t, transport);
   const revoked = await client.acquire({ rule: 'report', key: 'k' });
   assert.deepEqual(await revoke(revoked.holder), { revoked: true });
   await until('it is lost', () => revoked.lost);

@@ -15,7 +15,7 @@ if (!program) {
   throw new Error('HEADGATE_PROGRAM is not set: it must be a headgate that is built, such as bin/headgate after `make build`');
 }
 
-/** Starts `headgate serve` with a policy, until the test ends, and returns its address. */
+/** Starts `headgate serve` with a policy, until the test ends, and returns its URLs: url, and resp for Redis's protocol. */
 async function serve(t, policy, ...options) {
   const dir = mkdtempSync(join(tmpdir(), 'headgate-node-'));
   const file = join(dir, 'limits.yml');
@@ -24,7 +24,7 @@ async function serve(t, policy, ...options) {
   if (options.includes('--clock')) {
     env.HEADGATE_ADMIN_TOKEN = token;
   }
-  const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--config', file, '--hash-key', '0123456789abcdef', ...options], { env });
+  const child = spawn(program, ['serve', '--listen', '127.0.0.1:0', '--resp-listen', '127.0.0.1:0', '--config', file, '--hash-key', '0123456789abcdef', ...options], { env });
   const ended = new Promise((resolve) => child.once('close', resolve));
   const stop = async () => {
     child.kill('SIGKILL');
@@ -33,18 +33,19 @@ async function serve(t, policy, ...options) {
   };
   t.after(stop);
   let log = '';
-  const url = await new Promise((resolve, reject) => {
+  const urls = await new Promise((resolve, reject) => {
     child.stderr.on('data', (data) => {
       log += data;
-      const found = /msg=serving address=(\S+)/.exec(log);
-      if (found) {
-        resolve(found[1]);
+      const url = /msg=serving address=(\S+)/.exec(log);
+      const resp = /msg="serving RESP" address=(\S+)/.exec(log);
+      if (url && resp) {
+        resolve({ url: url[1], resp: `redis://${resp[1]}` });
       }
     });
     child.once('close', () => reject(new Error(`headgate ended:\n${log}`)));
     child.once('error', reject);
   });
-  return { url, stop };
+  return { ...urls, stop };
 }
 
 /** Serves an Express app, or any other listener, until the test ends. */

@@ -15,11 +15,11 @@ const { serve, listen, ask } = require('./service.js');
 
 const timeout = 30_000;
 
-/** Starts a service of the vectors, and returns its URL and what moves its clock. */
+/** Starts a service of the vectors, and returns its URLs and what moves its clock. */
 async function start(t, name, policy) {
-  const { url } = await serve(t, `${policy.join('\n')}\n`, ...vectors.servers[name]);
+  const { url, resp } = await serve(t, `${policy.join('\n')}\n`, ...vectors.servers[name]);
   const headers = { authorization: `Bearer ${vectors.token}` };
-  return { url, advance: async (by) => assert.equal((await ask(`${url}/v1/clock`, { method: 'POST', headers, body: JSON.stringify({ advance: by }) })).status, 200) };
+  return { url, resp, advance: async (by) => assert.equal((await ask(`${url}/v1/clock`, { method: 'POST', headers, body: JSON.stringify({ advance: by }) })).status, 200) };
 }
 
 const calls = {
@@ -27,11 +27,18 @@ const calls = {
   cancel: (client, { reservation }) => client.cancel(reservation),
 };
 
-test('the calls of the vectors', async (t) => {
+// What the client and the middlewares ask by: HTTP, and Redis's protocol.
+const transports = ['url', 'resp'];
+
+for (const transport of transports) {
+  test(`the calls of the vectors, by ${transport}`, (t) => callsOf(t, transport));
+}
+
+async function callsOf(t, transport) {
   const servers = {};
   for (const { name, server = 'x-ratelimit', steps } of vectors.calls.cases) {
     servers[server] ||= await start(t, server, vectors.calls.policy);
-    const { url, advance } = servers[server];
+    const { [transport]: url, advance } = servers[server];
     const client = new Client({ url, timeout });
     const answers = [];
     const held = new Map();
@@ -71,7 +78,7 @@ test('the calls of the vectors', async (t) => {
     }
     await Promise.all([...held.values()].map((permit) => permit.release()));
   }
-});
+}
 
 const shown = (name) => ['retry-after', 'cache-control', 'x-content-type-options'].includes(name) || name.includes('ratelimit');
 
@@ -111,14 +118,16 @@ for (const [framework, site] of Object.entries(sites)) {
   test(`the requests of the vectors, in ${framework}`, async (t) => {
     for (const server of Object.keys(vectors.servers)) {
       if (framework === 'http' || server !== 'ratelimit-triple') {
-        await requests(t, server, site);
+        for (const transport of transports) {
+          await requests(t, server, site, transport);
+        }
       }
     }
   });
 }
 
-async function requests(t, server, site) {
-  const { url, advance } = await start(t, server, vectors.requests.policy.map((line) => line.replace('{id}', ':id')));
+async function requests(t, server, site, transport) {
+  const { [transport]: url, advance } = await start(t, server, vectors.requests.policy.map((line) => line.replace('{id}', ':id')));
   const client = new Client({ url, timeout });
   // A middleware settles while its answer is under way; the next request is to find that done.
   const settled = [];
