@@ -62,8 +62,7 @@ func compile(m *mistakes, file *fileText, src *source, opts []policy.Option) *po
 		c.subjects(file.subjects, src)
 	}
 	set, err := policy.New(c.rules, c.options...)
-	var found *policy.Error
-	if errors.As(err, &found) {
+	if found, ok := errors.AsType[*policy.Error](err); ok {
 		for i := range found.Mistakes {
 			c.keep(c.placed(&found.Mistakes[i]))
 		}
@@ -256,8 +255,7 @@ func (l *limitsCompiler) compile(list []entry[limitText], own place, field strin
 			continue
 		}
 		l.zoned = l.zoned || limit.Location != nil && limit.Location == l.t.zone
-		var invalid *headgate.InvalidError
-		if errors.As(limit.Validate(), &invalid) {
+		if invalid, ok := errors.AsType[*headgate.InvalidError](limit.Validate()); ok {
 			for _, problem := range invalid.Problems {
 				l.tell(e.at, own, fmt.Sprintf("limit %q: %s", &limit, problem.Text))
 			}

@@ -129,8 +129,7 @@ func readEnvoy(dir string, loaded *Loaded) ([]nested.Domain, error) {
 		if all, ok := parseEnvoy(&m, data); ok {
 			domains = append(domains, all...)
 		}
-		var found *Error
-		if errors.As(m.err(), &found) {
+		if found, ok := errors.AsType[*Error](m.err()); ok {
 			for _, one := range found.Mistakes {
 				all.keep(one)
 			}

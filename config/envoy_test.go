@@ -29,8 +29,7 @@ func TestEnvoyMistakes(t *testing.T) {
 	for _, dir := range directories(t, "testdata/envoy/bad/*") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			_, err := ReadEnvoy(dir)
-			var wrong *Error
-			if !errors.As(err, &wrong) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Fatalf("error is %v", err)
 			}
 			golden(t, dir+".txt", []byte(strings.ReplaceAll(err.Error(), dir+"/", "")+"\n"))
@@ -100,8 +99,7 @@ func TestReadEnvoy(t *testing.T) {
 func TestReadEnvoyNeedsADirectory(t *testing.T) {
 	for _, name := range []string{"testdata/envoy/none", "testdata/envoy/good/features/edge.yaml"} {
 		_, err := ReadEnvoy(name)
-		var path *fs.PathError
-		if !errors.As(err, &path) {
+		if _, ok := errors.AsType[*fs.PathError](err); !ok {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
@@ -186,8 +184,7 @@ func FuzzEnvoy(f *testing.F) {
 		text, _, err := convertEnvoy("dir", domains, nil)
 		if err != nil {
 			// What a descriptor may have and a policy may not is a mistake.
-			var wrong *Error
-			if !errors.As(err, &wrong) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Fatal(err)
 			}
 			return

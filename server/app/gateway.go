@@ -71,8 +71,7 @@ func (a *App) openGateway(ctx context.Context, decider decide.Decider, registry 
 
 // gatewayError returns the error of a gateway that cannot be made.
 func gatewayError(err error) error {
-	var invalid *headgate.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return &SettingsError{prefixed("gateway: ", invalid.Problems.Texts())}
 	}
 	return &unavailable{"the gateway cannot work", err}
@@ -80,8 +79,7 @@ func gatewayError(err error) error {
 
 // checkError returns the error of a policy that the gateway cannot enforce.
 func checkError(err error) error {
-	var invalid *headgate.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return &SettingsError{prefixed("the policy and the gateway: ", invalid.Problems.Texts())}
 	}
 	return err
@@ -104,8 +102,7 @@ func (s *GatewaySettings) mistakes() (problems []string) {
 		}
 	}
 	options, _, err := gatewayOptions(&alone)
-	var wrong *SettingsError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*SettingsError](err); ok {
 		problems = append(problems, wrong.Problems...)
 	}
 	if len(alone.Upstreams) > 0 { // That there is none has been said.

@@ -123,8 +123,7 @@ func (s *gatewaySource) reloadLocked(reason string) (result, error) {
 		s.counts[failed].Add(1)
 		s.failed.Store(&failedReload{time.Now(), err})
 		why := slog.String("error", errtext.Text(err))
-		var file *GatewayFileError
-		if errors.As(err, &file) {
+		if file, ok := errors.AsType[*GatewayFileError](err); ok {
 			for _, m := range file.Err.Mistakes {
 				logger.Error("the gateway file has a mistake", slog.String("mistake", m.String()))
 			}

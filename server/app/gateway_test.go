@@ -228,8 +228,7 @@ func TestGatewayMistakes(t *testing.T) {
 			tt.settings.Listen = taken.Addr().String()
 		}
 		_, err := New(t.Context(), tt.settings)
-		var mistakes *SettingsError
-		if !errors.As(err, &mistakes) {
+		if _, ok := errors.AsType[*SettingsError](err); !ok {
 			t.Errorf("%+v: the error is %v", tt.settings.Gateway, err)
 			continue
 		}

@@ -40,8 +40,7 @@ func (s *Settings) regionMistakes() (mistakes []string) {
 		}
 	}
 	o := s.regionOptions()
-	var invalid *headgate.InvalidError
-	if errors.As(o.Validate(), &invalid) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](o.Validate()); ok {
 		for _, p := range invalid.Problems {
 			flag := map[string]string{"region": "--region", "regions": "--regions", "lease": "--region-lease", "floor": "--region-floor"}[p.Field]
 			bad("%s: %s", flag, p.Text)

@@ -372,8 +372,7 @@ func checkStore(name string) []string {
 	if b == nil {
 		return []string{"it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster:// (rediss in the place of redis is for TLS), postgres:// or memcached://"}
 	}
-	var invalid *headgate.InvalidError
-	if errors.As(b.check(name), &invalid) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](b.check(name)); ok {
 		return invalid.Problems.Texts()
 	}
 	return nil

@@ -297,8 +297,7 @@ func (s *source) fail(reason string, err error) {
 
 // mistakesOf returns the mistakes of the files, each with its place.
 func mistakesOf(err error) (list []string) {
-	var file *config.Error
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*config.Error](err); ok {
 		for _, m := range file.Mistakes[:min(len(file.Mistakes), maxDiffering)] {
 			list = append(list, m.String())
 		}
@@ -328,8 +327,7 @@ func (s *source) detail() string {
 		return ""
 	}
 	what := "the policy could not be read"
-	var file *config.Error
-	if errors.As(f.err, &file) {
+	if file, ok := errors.AsType[*config.Error](f.err); ok {
 		what = "the policy file has mistakes"
 		if len(file.Mistakes) == 1 {
 			what = "the policy file has a mistake"
@@ -341,8 +339,7 @@ func (s *source) detail() string {
 // reloadError is the error of a reload for whoever asked for it.
 func reloadError(err error) *httpapi.ReloadError {
 	e := &httpapi.ReloadError{Fixed: errors.Is(err, ErrNotReloadable), Detail: errtext.Text(err)}
-	var file *config.Error
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*config.Error](err); ok {
 		what := "policy"
 		if gateway := (*GatewayFileError)(nil); errors.As(err, &gateway) {
 			what = "gateway"

@@ -132,8 +132,7 @@ func unitsOf(j *job, r *headgate.Reservation) []int64 {
 // cannot counts a request that the candidate has no answer for.
 func (w *worker) cannot(j *job, candidate decide.Policy, err error) {
 	var by Denier
-	var unknown *policy.UnknownRuleError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*policy.UnknownRuleError](err); ok {
 		by.Rule = strings.Clone(unknown.Name)
 	}
 	why := errtext.Text(err)

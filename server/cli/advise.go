@@ -140,8 +140,7 @@ func (k *adviseRequest) fromLogs(c *call) (string, error) {
 		return "", err
 	}
 	a, err := o.Advise()
-	var missing *advise.MissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*advise.MissingError](err); ok {
 		return "", &failure{code: CodeNo, text: "the log is not enough to advise from:\n" + joinLines(missing.Missing), hint: "give more logs; --capacity advises from what the service bears"}
 	}
 	if err != nil {

@@ -179,8 +179,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		var problems []string
-		var parse *kong.ParseError
-		if errors.As(err, &parse) {
+		if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 			problems = read.wrong(parse.Context)
 		}
 		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)), asJSON)
@@ -197,8 +196,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 // usageHint returns a hint that names the command whose help to read.
 func usageHint(err error) string {
 	command := "headgate"
-	var parse *kong.ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 		if selected := parse.Context.Selected(); selected != nil {
 			command = selected.FullPath()
 		}

@@ -46,8 +46,7 @@ func (g *gatewayCommand) Run(c *call) error {
 			fmt.Fprintf(c.stderr, "\nTry, in another terminal:\n\n  curl -i %s/\n  curl %s/metrics\n\n", base, baseURL(made.Addr("http"), g.TLSCert != ""))
 		}
 	})
-	var file *app.GatewayFileError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*app.GatewayFileError](err); ok {
 		return &failure{code: CodeUsage, places: file.Error(), text: "the gateway file has " + count(len(file.Err.Mistakes), "mistake"), hint: "docs/gateway.md describes the file"}
 	}
 	return err

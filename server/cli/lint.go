@@ -325,8 +325,7 @@ func isFileError(err error) bool {
 
 // fileError returns why a file cannot be read, without its name.
 func fileError(err error) string {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Op + ": " + path.Err.Error()
 	}
 	return err.Error()

@@ -75,12 +75,10 @@ func (r *remote) send(ctx context.Context, method string, u *url.URL, body, toke
 	response, err := client.Do(request)
 	if err != nil {
 		// A url.Error contains the URL; the cause is inside it.
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err
 		}
-		var certificate *tls.CertificateVerificationError
-		if errors.As(err, &certificate) {
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 			return 0, nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot be believed: %v", u.Host, err), hint: disbelief(err)}
 		}
 		// A server sends an alert if it does not accept the client's certificate, or if there is

@@ -128,8 +128,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("read again: %v, %q and %q", err, hash, same)
 		}
 		if _, _, err := nested.New(domains); err != nil {
-			var wrong *policy.Error
-			if !errors.As(err, &wrong) {
+			if _, ok := errors.AsType[*policy.Error](err); !ok {
 				t.Errorf("the tree: %v", err)
 			}
 		}

@@ -228,8 +228,7 @@ func (r *reader) resolve(trust []string) *httplimit.Resolver {
 	if err == nil {
 		return resolver
 	}
-	var invalid *headgate.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		for _, p := range invalid.Problems {
 			r.bad("is wrong: %s", p.Text)
 		}

@@ -289,8 +289,7 @@ func (f *forwarding) mayRepeat(out *http.Request, err error, again bool) bool {
 	if f.body != nil && !f.body.untouched() && f.id.llm.call == nil {
 		return false
 	}
-	var dial *dialError
-	if errors.As(err, &dial) {
+	if _, ok := errors.AsType[*dialError](err); ok {
 		return true
 	}
 	var late net.Error

@@ -232,8 +232,7 @@ func (k *keys) read(ctx context.Context) ([]byte, error) {
 	r.Header.Set("Accept", "application/jwk-set+json, application/json")
 	res, err := k.client.Do(r)
 	if err != nil {
-		var at *url.Error // its text contains the whole URL
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*url.Error](err); ok {
 			err = at.Err
 		}
 		return nil, fmt.Errorf("%s does not answer: %w", k.name(), err)
@@ -291,8 +290,7 @@ type unusable string
 func (u unusable) Error() string { return string(u) }
 
 func reason(err error) string {
-	var u unusable
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[unusable](err); ok {
 		return string(u)
 	}
 	return "it is not a key of a kind that is known"

@@ -243,8 +243,7 @@ func (l *Log) look(name string) (*start, error) {
 		}
 	}
 	if f.format, err = l.options.newFormat(lines); err != nil {
-		var format *FormatError
-		if errors.As(err, &format) {
+		if format, ok := errors.AsType[*FormatError](err); ok {
 			format.File = name
 		}
 		return nil, errors.Join(err, f.end())
