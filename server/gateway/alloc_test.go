@@ -58,7 +58,7 @@ func TestAllocationsOfAForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	g.current.Load().pools[0].targets[0].transport.RegisterProtocol("http", document{})
+	g.current.Load().pools[0].targets[0].sender = document{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/items/7", http.NoBody)

@@ -34,7 +34,7 @@ type pool struct {
 
 // The bounds of connections to upstream servers.
 const (
-	maxIdlePerTarget  = 256
+	maxIdlePerTarget  = 256 // of inline, and of its transport
 	maxResponseHeader = 256 << 10
 	expectWithin      = time.Second
 	// If nothing comes on a connection of HTTP/2 for pingAfter, the transport sends a ping that
@@ -45,7 +45,7 @@ const (
 // newPool makes a pool from options that were checked.
 func newPool(u gatewayfile.Upstream, ws *watchers, o *Options) *pool {
 	p := &pool{Upstream: u, logger: o.Logger, idleTicks: ws.ticks(u.Timeouts.Idle), conns: newConns()}
-	var transports [2]*http.Transport // one for all targets with the same protocol
+	var transports [2]*inline // one for all targets with the same protocol
 	var senders [2]http.RoundTripper
 	for _, text := range u.Targets {
 		address, plain, _ := gatewayfile.ParseTarget(text)
@@ -54,7 +54,7 @@ func newPool(u gatewayfile.Upstream, ws *watchers, o *Options) *pool {
 			which = 1
 		}
 		if transports[which] == nil {
-			transports[which] = newTransport(&u, ws, p.conns, plain)
+			transports[which] = &inline{transport: newTransport(&u, ws, p.conns, plain), multiplexed: plain, idle: make(map[string][]*inlineConn)}
 			senders[which] = transports[which]
 			if u.LLM != nil && u.LLM.Heed {
 				senders[which] = heeding(transports[which], o)
@@ -185,7 +185,7 @@ func (p *pool) adopt(former *pool, current bool) {
 // close closes the connections that nobody uses.
 func (p *pool) close() {
 	for _, t := range p.targets {
-		t.transport.CloseIdleConnections()
+		t.transport.close()
 	}
 }
 
@@ -238,7 +238,7 @@ func (c *conns) close() {
 type target struct {
 	name      string // as in the options
 	url       *url.URL
-	transport *http.Transport
+	transport *inline
 	sender    http.RoundTripper // sends requests over the transport
 	eject     gatewayfile.Eject
 	*condition
