@@ -102,8 +102,8 @@ func (c *conn) run(args []string, more bool) {
 	k.out = nil
 }
 
-// start has another goroutine answer the command. It reports false if the server has no free
-// worker.
+// start has another goroutine answer the command. It reports false if as many as there may be are
+// busy.
 func (c *conn) start(cmd *command, args []string) bool {
 	if len(c.pending) == maxPending {
 		c.join()
@@ -117,11 +117,34 @@ func (c *conn) start(cmd *command, args []string) bool {
 	k.conn, k.command, k.proto, k.out = c, cmd, c.proto, k.out[:0]
 	k.args = append(k.args[:0], args...)
 	c.pending = append(c.pending, k)
-	go k.work()
+	select {
+	case c.server.work <- k:
+	default:
+		go c.server.worker(k)
+	}
 	return true
 }
 
-// work answers the call in a goroutine of its own, which ends before join returns.
+// worker answers calls in its goroutine, first k and then others as they come. A new goroutine for
+// each call would have to grow its stack for each.
+func (s *Server) worker(k *call) {
+	for {
+		k.work()
+		if s.idle.Add(1) > maxIdle {
+			s.idle.Add(-1)
+			return
+		}
+		select {
+		case k = <-s.work:
+			s.idle.Add(-1)
+		case <-s.ctx.Done():
+			s.idle.Add(-1)
+			return
+		}
+	}
+}
+
+// work answers the call, which is no longer used here when join returns.
 func (k *call) work() {
 	defer func() {
 		if p := recover(); p != nil {

@@ -376,6 +376,33 @@ func TestWorkersAreBounded(t *testing.T) {
 	eventually(t, "no workers are left", func() bool { return len(s.workers) == 0 })
 }
 
+// TestIdleWorkers: of the goroutines that have nothing left to decide, some are kept.
+func TestIdleWorkers(t *testing.T) {
+	g := newGate()
+	s, addr := start(t, over(samplePolicy(t), g), Options{SideBySide: true})
+	const n = maxIdle/2 + 10
+	clients := []*client{dial(t, addr), dial(t, addr), dial(t, addr)}
+	for range 3 {
+		for _, c := range clients {
+			c.write(strings.Repeat(wire("HG.PEEK", "mail", "a"), n))
+		}
+		for range n * len(clients) {
+			<-g.came
+		}
+		for range n * len(clients) {
+			g.let <- struct{}{}
+		}
+		for _, c := range clients {
+			for range n {
+				if got := c.answer(); !strings.HasPrefix(got, "[allowed 1 ") {
+					t.Fatalf("answered %s", got)
+				}
+			}
+		}
+		eventually(t, "as many are kept as may be", func() bool { return s.idle.Load() == maxIdle })
+	}
+}
+
 // Commands that are being decided when the server ends are answered, and so are
 // those that follow at once.
 func TestShutdown(t *testing.T) {

@@ -40,6 +40,7 @@ func FuzzAnswers(f *testing.F) {
 		for _, d := range deciders {
 			for _, o := range []Options{{}, {SideBySide: true}, {Token: "0123456789abcdef"}} {
 				s := New(d, o)
+				t.Cleanup(func() { _ = s.Close() }) // It returns nil.
 				out := new(sink)
 				c := newConn(s, out)
 				for _, part := range []string{text[:clamp(at, len(text))], text[clamp(at, len(text)):]} {

@@ -92,6 +92,8 @@ type Server struct {
 	calls     sync.Pool     // of *call
 	postings  sync.Pool     // of *posting
 	workers   chan struct{} // a semaphore: one element for each goroutine that decides
+	work      chan *call    // to the goroutines that have nothing to decide
+	idle      atomic.Int64  // how many these are
 	// newStandby is standby.New, except in tests.
 	newStandby func(idle time.Duration) (*standby.Pool, error)
 
@@ -117,10 +119,11 @@ type Server struct {
 }
 
 // maxWorkers is the maximum number of goroutines that decide, over all connections, and maxPending
-// the maximum of one connection.
+// the maximum of one connection. Of those without work, maxIdle are kept.
 const (
 	maxWorkers = 4096
 	maxPending = 128
+	maxIdle    = 128
 )
 
 // New returns a server that asks decider.
@@ -142,6 +145,7 @@ func New(decider decide.Decider, options Options) *Server {
 		options:   options,
 		token:     sha256.Sum256([]byte(options.Token)),
 		workers:   make(chan struct{}, maxWorkers),
+		work:      make(chan *call),
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
 	}
