@@ -47,8 +47,6 @@ func (adviseRequest) Help() string {
 		"  headgate advise --capacity 200 --cheap 20ms --operation 'GET /report=800ms'"
 }
 
-const adviseHint = "headgate advise --help has examples"
-
 // Run advises.
 func (k *adviseRequest) Run(c *call) error {
 	capacity := k.capacity(c)
@@ -58,7 +56,7 @@ func (k *adviseRequest) Run(c *call) error {
 	case slices.Contains(k.Files, "-"):
 		c.mistakes = append(c.mistakes, "the standard input cannot be read twice; give the paths of logs")
 	}
-	if err := c.mistaken(adviseHint); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	text := "rules:\n"
@@ -134,7 +132,7 @@ func (k *adviseRequest) fromLogs(c *call) (string, error) {
 	}
 	o, err := advise.New(advise.Options{Counts: counts, Per: k.Per, Entries: log.Entries(), Tariff: k.Tariff, Routes: k.Route, Percentile: k.Percentile, Headroom: k.Headroom})
 	if err != nil {
-		return "", usage(errtext.Text(err), adviseHint)
+		return "", usage(errtext.Text(err), "")
 	}
 	if err := read.each(log, o.Add); err != nil {
 		return "", err

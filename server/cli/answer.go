@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -115,14 +114,4 @@ func printJSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-// quoteJSON returns s as a JSON string.
-func quoteJSON(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	// Encoding a string into a Builder cannot fail.
-	_ = e.Encode(s)
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -13,39 +13,27 @@ import (
 
 // candidateReport is the command that shows what a server has found out about its candidate policy.
 type candidateReport struct {
-	Remote         remote        `embed:"" group:"Server to ask"`
-	AdminTokenFile string        `help:"File with the server's admin token; without it, clients' keys are not shown. The token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
-	JSON           bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
+	insightFlags `embed:""`
 }
 
 // Help is the detailed help.
 func (candidateReport) Help() string {
-	return "Shows how many requests a server's candidate policy (headgate serve --candidate FILE) decides differently, which rules and tiers cause it, and which keys are affected most.\n\n" +
+	return "Shows how many requests a server's candidate policy (headgate serve --candidate FILE) decides differently, which rules and tiers cause it, and, with the admin token, which keys are affected most.\n\n" +
 		"Exit codes: 0 shown; 1 the server has no candidate; 2 a mistake, such as a wrong token; 3 the server does not answer."
 }
 
 // Run asks and prints the answer.
 func (k *candidateReport) Run(c *call) error {
-	c.inTime(k.Timeout)
-	if err := c.mistaken("headgate candidate --help lists what there is"); err != nil {
-		return err
-	}
-	token, err := readToken("admin token", "HEADGATE_ADMIN_TOKEN", k.AdminTokenFile)
+	a, err := k.asker(c, "")
 	if err != nil {
 		return err
 	}
-	u, err := k.Remote.url(c)
-	if err != nil {
-		return err
-	}
-	a := &asker{&k.Remote, k.Timeout, u, token, ""}
 	report := new(candidate.Report)
-	if _, err := a.send(c.ctx, http.MethodGet, "/v1/candidate", nil, "", report); err != nil {
+	if _, err := a.send(c.ctx, http.MethodGet, "/v1/candidate", nil, nil, report); err != nil {
 		return err
 	}
 	if report.Live.Hash == "" {
-		return notHeadgate(u, http.StatusOK)
+		return notHeadgate(a.url, http.StatusOK)
 	}
 	if k.JSON {
 		return printJSON(c.stdout, report)

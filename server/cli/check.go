@@ -9,8 +9,6 @@ type check struct {
 	Peek    bool  `help:"Check whether they would fit, without taking them."`
 }
 
-const checkHint = "headgate check --help says what a key is made of"
-
 const defaultServer = "http://127.0.0.1:8080"
 
 // Help is the detailed help.
@@ -26,7 +24,7 @@ func (check) Help() string {
 func (k *check) Run(c *call) error {
 	c.atCost(k.Cost)
 	c.inTime(k.Timeout)
-	if err := c.mistaken("headgate check --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	op := headgate.OpTake

@@ -91,11 +91,11 @@ type call struct {
 }
 
 // mistaken returns an error with all mistakes in flags, or nil if there are none.
-func (c *call) mistaken(hint string) error {
+func (c *call) mistaken() error {
 	if c.mistakes == nil {
 		return nil
 	}
-	return usage(joinLines(c.mistakes), hint)
+	return usage(joinLines(c.mistakes), "")
 }
 
 // within adds a mistake if the value of a flag is not ok, unless the flag has no value.
@@ -179,10 +179,14 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		var problems []string
+		command := "headgate"
 		if parse, ok := errors.AsType[*kong.ParseError](err); ok {
 			problems = read.wrong(parse.Context)
+			if selected := parse.Context.Selected(); selected != nil {
+				command = selected.FullPath()
+			}
 		}
-		return report(stderr, usage(joinLines(append(problems, err.Error())), usageHint(err)), asJSON)
+		return report(stderr, usage(joinLines(append(problems, err.Error())), ""), command, asJSON)
 	}
 	c := &call{ctx: ctx, stdin: os.Stdin, stdout: stdout, stderr: stderr, version: version, model: parser.Model, flags: make(map[string]bool), mistakes: read.wrong(parsed)}
 	for _, element := range parsed.Path {
@@ -190,18 +194,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, version s
 			c.flags[element.Flag.Name] = true
 		}
 	}
-	return report(stderr, parsed.Run(c), asJSON)
-}
-
-// usageHint returns a hint that names the command whose help to read.
-func usageHint(err error) string {
-	command := "headgate"
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
-		if selected := parse.Context.Selected(); selected != nil {
-			command = selected.FullPath()
-		}
-	}
-	return command + " --help lists what there is"
+	return report(stderr, parsed.Run(c), parsed.Selected().FullPath(), asJSON)
 }
 
 // failure is an error with its exit code and a hint about what to do.
@@ -214,6 +207,8 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
+// usage returns the error for a mistake of the user. If the hint is empty, it names the command whose
+// help to read.
 func usage(text, hint string) *failure { return &failure{code: CodeUsage, text: text, hint: hint} }
 
 // shownFailure is an error in the format that commands with --json print.
@@ -223,12 +218,15 @@ type shownFailure struct {
 	Hint     string   `json:"hint,omitempty"`
 }
 
-// report prints the error, if there is one, and returns its exit code.
-func report(stderr io.Writer, err error, asJSON bool) int {
+// report prints the error of a command, if there is one, and returns its exit code.
+func report(stderr io.Writer, err error, command string, asJSON bool) int {
 	if err == nil {
 		return CodeOK
 	}
 	f := failureOf(err)
+	if f.code == CodeUsage && f.text != "" && f.hint == "" {
+		f.hint = command + " --help lists what there is"
+	}
 	if asJSON {
 		shown := shownFailure{f.code, nil, f.hint}
 		for _, text := range []string{f.places, f.text} {
@@ -276,7 +274,7 @@ func failureOf(err error) *failure {
 	case errors.Is(err, policy.ErrUnknownRule):
 		return usage(errtext.Text(err), "names are those in the policy file; GET /v1/rules of a server lists them")
 	case errors.As(err, &invalid):
-		return usage(joinLines(invalid.Problems.Texts()), checkHint)
+		return usage(joinLines(invalid.Problems.Texts()), "")
 	case errors.Is(err, headgate.ErrUnavailable):
 		return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether it runs, and whether address, user, password and database are right"}
 	case errors.Is(err, app.ErrUnavailable):

@@ -2,15 +2,12 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/app"
 )
 
 // counter has the arguments and flags of all commands about the counters of a key under a rule.
@@ -25,66 +22,45 @@ type counter struct {
 	JSON    bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
+// checkBody is the request of the HTTP API about one counter.
+type checkBody struct {
+	Checks [1]checkOf `json:"checks"`
+	At     int64      `json:"at,omitempty"`
+}
+
+type checkOf struct {
+	Rule string `json:"rule"`
+	Key  string `json:"key"`
+	Cost int64  `json:"cost,omitempty"`
+}
+
 // ask carries out the operation, at a server or at a store. For a refund, at is the time of the
 // answer to the check, or zero.
 func (k *counter) ask(c *call, op headgate.Op, cost, at int64) (*answer, error) {
-	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key"} {
-		if c.flags[flag] && c.flags["store"] {
-			return nil, usage("--"+flag+" and --store are both given", "ask one of them: a server knows its own store and rules")
-		}
-	}
 	ctx, cancel := context.WithTimeout(c.ctx, k.Timeout)
 	defer cancel()
-	// The command line takes precedence over the environment.
-	if k.Store != "" && !c.flags["server"] {
+	ofStore, err := c.asksStore(k.Store)
+	switch {
+	case err != nil:
+		return nil, err
+	case ofStore:
 		return k.askStore(ctx, op, cost, at)
 	}
-	if c.flags["config"] {
-		return nil, usage("--config is given, but a server has its own rules", "it goes with --store")
-	}
-	return k.askServer(ctx, c, op, cost, at)
-}
-
-// askServer sends the request to a server.
-func (k *counter) askServer(ctx context.Context, c *call, op headgate.Op, cost, at int64) (*answer, error) {
 	u, err := k.Remote.url(c)
 	if err != nil {
 		return nil, err
 	}
 	path := map[headgate.Op]string{headgate.OpTake: "check", headgate.OpPeek: "peek", headgate.OpRefund: "refund", headgate.OpReset: "reset"}[op]
-	body := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s,"cost":%d}]`, quoteJSON(k.Rule), quoteJSON(k.Key), cost)
-	if at != 0 {
-		body += fmt.Sprintf(`,"at":%d`, at)
-	}
-	status, text, err := k.Remote.send(ctx, http.MethodPost, u.JoinPath("v1", path), body+"}", "")
+	status, text, err := k.Remote.send(ctx, http.MethodPost, u.JoinPath("v1", path), checkBody{[1]checkOf{{k.Rule, k.Key, cost}}, at}, "")
 	if err != nil {
 		return nil, err
-	}
-	if op == headgate.OpReset && status == http.StatusOK {
-		return readReset(u, text)
 	}
 	return readAnswer(u, status, text)
 }
 
-// readReset parses a server's answer to a reset.
-func readReset(u *url.URL, text []byte) (*answer, error) {
-	var a answer
-	if err := json.Unmarshal(text, &a); err != nil || len(a.Reset) == 0 {
-		return nil, notHeadgate(u, http.StatusOK)
-	}
-	return &a, nil
-}
-
 // askStore decides in this process, by the rules of the policy file.
 func (k *counter) askStore(ctx context.Context, op headgate.Op, cost, at int64) (*answer, error) {
-	if k.Store == app.DefaultStore {
-		return nil, usage("--store memory is the memory of another process", "ask that process: headgate check --server URL")
-	}
-	key, old, err := k.Keys.read()
-	if err != nil {
-		return nil, err
-	}
-	set, err := app.LoadPolicy(k.Config, key, old)
+	set, err := k.Keys.policy(k.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +71,7 @@ func (k *counter) askStore(ctx context.Context, op headgate.Op, cost, at int64) 
 	for i := range checks {
 		checks[i].At = headgate.Instant(at)
 	}
-	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(max(k.Timeout, time.Millisecond), time.Minute)})
+	store, err := openStore(ctx, k.Store, k.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +104,7 @@ func (reset) Help() string {
 // Run asks and says what was forgotten.
 func (k *reset) Run(c *call) error {
 	c.inTime(k.Timeout)
-	if err := c.mistaken("headgate reset --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	a, err := k.ask(c, headgate.OpReset, 1, 0)
@@ -163,7 +139,7 @@ func (k *refund) Run(c *call) error {
 	c.atCost(k.Cost)
 	c.within("at", k.At >= 0, fmt.Sprintf("%d, must not be negative", k.At))
 	c.inTime(k.Timeout)
-	if err := c.mistaken("headgate refund --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	a, err := k.ask(c, headgate.OpRefund, k.Cost, k.At)

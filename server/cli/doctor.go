@@ -28,7 +28,7 @@ func (doctor) Help() string {
 // Run examines the store and prints what was found.
 func (d *doctor) Run(c *call) error {
 	c.inTime(d.Timeout)
-	if err := c.mistaken("headgate doctor --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, d.Timeout)

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 
-	"github.com/headgate/headgate/server/app"
 	"github.com/headgate/headgate/server/document"
 )
 
@@ -24,14 +23,10 @@ func (documentRequest) Help() string {
 
 // Run writes the document.
 func (r *documentRequest) Run(c *call) error {
-	if err := c.mistaken("headgate document --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
-	key, old, err := r.Keys.read()
-	if err != nil {
-		return err
-	}
-	set, err := app.LoadPolicy(r.File, key, old)
+	set, err := r.Keys.policy(r.File)
 	if err != nil {
 		return err
 	}

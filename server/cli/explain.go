@@ -55,13 +55,11 @@ func (k *explainRequest) usage(d policy.Descriptor) *models.Usage {
 	return u
 }
 
-const explainHint = "headgate explain --help has examples"
-
 // Run explains, prints, and compares with what is expected.
 func (k *explainRequest) Run(c *call) error {
 	c.atCost(k.Cost)
 	c.inTime(k.Timeout)
-	if err := c.mistaken("headgate explain --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	if k.Store == app.DefaultStore {
@@ -104,19 +102,19 @@ func (k *explainRequest) load() (decide.Policy, error) {
 	if k.Envoy != "" && k.Config != "" {
 		return decide.Policy{}, usage("there are both --config and --envoy-config, and a request is decided by one policy", "leave one of them out")
 	}
+	if k.Envoy == "" {
+		set, err := k.Keys.policy(k.Config)
+		return decide.Policy{Set: set}, err
+	}
 	key, old, err := k.Keys.read()
 	if err != nil {
 		return decide.Policy{}, err
 	}
-	if k.Envoy != "" {
-		rules, err := app.LoadEnvoy(k.Envoy, key, old)
-		if err != nil {
-			err = envoyFailure(err)
-		}
-		return rules, err
+	rules, err := app.LoadEnvoy(k.Envoy, key, old)
+	if err != nil {
+		err = envoyFailure(err)
 	}
-	set, err := app.LoadPolicy(k.Config, key, old)
-	return decide.Policy{Set: set}, err
+	return rules, err
 }
 
 // descriptor parses the arguments of the command line. Their order is that of the entries.
@@ -146,7 +144,7 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 		problems = append(problems, errtext.Text(err))
 	}
 	if problems != nil {
-		return nil, usage(joinLines(problems), explainHint)
+		return nil, usage(joinLines(problems), "")
 	}
 	return d, nil
 }
@@ -171,7 +169,7 @@ func (k *explainRequest) checkExpectations(e *explain.Explanation) error {
 		}
 	}
 	if problems != nil {
-		return usage(joinLines(problems), explainHint)
+		return usage(joinLines(problems), "")
 	}
 	return nil
 }
@@ -185,7 +183,7 @@ func (k *explainRequest) observe(ctx context.Context, set *policy.Set, e *explai
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
 	defer cancel()
-	store, err := app.OpenStore(ctx, app.Settings{Store: k.Store, StoreTimeout: min(max(k.Timeout, time.Millisecond), time.Minute)})
+	store, err := openStore(ctx, k.Store, k.Timeout)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (health) Help() string {
 // Run asks, and prints what the server says.
 func (h *health) Run(c *call) error {
 	c.inTime(h.Timeout)
-	if err := c.mistaken("headgate health --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	u, err := h.Remote.url(c)
@@ -40,7 +40,7 @@ func (h *health) Run(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout)
 	defer cancel()
-	status, text, err := h.Remote.send(ctx, http.MethodGet, u.JoinPath(path), "", "")
+	status, text, err := h.Remote.send(ctx, http.MethodGet, u.JoinPath(path), nil, "")
 	if err != nil {
 		return err
 	}

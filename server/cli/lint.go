@@ -71,7 +71,7 @@ type finding struct {
 
 // Run checks all files and prints the findings.
 func (l *lintRequest) Run(c *call) error {
-	if err := c.mistaken("headgate lint --help lists what there is"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	if l.JSON && c.flags["format"] && l.Format != "json" {

@@ -82,8 +82,6 @@ func (loadRequest) Help() string {
 		"  headgate load --audit --grpc --data '{\"domain\": \"api\", \"descriptors\": [{\"entries\": [{\"key\": \"user\", \"value\": \"anna\"}]}]}' http://127.0.0.1:8081/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 }
 
-const loadHint = "headgate load --help has examples"
-
 // Run measures and prints.
 func (k *loadRequest) Run(c *call) error {
 	shapes := k.shapes(c)
@@ -92,7 +90,7 @@ func (k *loadRequest) Run(c *call) error {
 	body, err := k.body()
 	c.mistake(err)
 	header := k.header(c)
-	if err := c.mistaken(loadHint); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	targets, recorded, err := k.targets(c, header, body)
@@ -235,7 +233,7 @@ func (k *loadRequest) failure(err error) error {
 	case errors.Is(err, load.ErrUnreachable):
 		return &failure{code: CodeUnavailable, text: errtext.Text(err), hint: "see whether the target runs"}
 	}
-	return usage(errtext.Text(err), loadHint)
+	return usage(errtext.Text(err), "")
 }
 
 // shapes parses the flags that say when requests are sent.

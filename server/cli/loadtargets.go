@@ -53,7 +53,7 @@ func (k *loadRequest) targets(c *call, header http.Header, body []byte) (all []*
 	if all == nil {
 		t, err := load.NewTarget(base)
 		if err != nil {
-			return nil, nil, usage(errtext.Text(err), loadHint)
+			return nil, nil, usage(errtext.Text(err), "")
 		}
 		all = append(all, t)
 	}
@@ -111,7 +111,7 @@ func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*lo
 	base.Body = nil
 	recording, err := load.NewRecording(base, most, k.Speed, k.Forward)
 	if err != nil {
-		return nil, nil, usage(errtext.Text(err), loadHint)
+		return nil, nil, usage(errtext.Text(err), "")
 	}
 	read := logs{Files: files, Format: k.Format, Map: k.Map, Slack: time.Minute, Quiet: k.Quiet}
 	log, err := read.open(c.ctx, c)
@@ -130,7 +130,7 @@ func (k *loadRequest) fromLog(c *call, base load.Request, files []string) ([]*lo
 	}
 	all, err := recording.Targets()
 	if err != nil {
-		return nil, nil, usage(errtext.Text(err), loadHint)
+		return nil, nil, usage(errtext.Text(err), "")
 	}
 	return all, recording.Arrivals, nil
 }

@@ -35,11 +35,9 @@ type permitOf struct {
 
 // permitAt has the flags of commands that ask a server, or the store itself, about permits.
 type permitAt struct {
-	Remote         remote        `embed:"" group:"Server to ask"`
-	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Store          string        `help:"Use a store directly instead of a server, with the rules of --config: redis://… or postgres://…, as for serve." placeholder:"URL" env:"HEADGATE_STORE"`
-	Of             permitOf      `embed:""`
-	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
+	admin `embed:""`
+	Store string   `help:"Use a store directly instead of a server, with the rules of --config: redis://… or postgres://…, as for serve." placeholder:"URL" env:"HEADGATE_STORE"`
+	Of    permitOf `embed:""`
 }
 
 // permitKeeper is a store or a server that knows the permits.
@@ -49,40 +47,24 @@ type permitKeeper interface {
 	Close() error
 }
 
-// open returns the keeper to ask. The command line takes precedence over the environment. The
-// caller must close the keeper.
+// open returns the keeper to ask. The caller must close it.
 func (p *permitAt) open(ctx context.Context, c *call) (permitKeeper, error) {
-	c.inTime(p.Timeout)
-	ofServer := ""
-	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key", "admin-token-file"} {
-		if c.flags[flag] {
-			ofServer = flag
-		}
+	ofStore, err := c.asksStore(p.Store)
+	if err != nil {
+		return nil, err
 	}
-	// The environment may name the memory store for a server. That store cannot be asked from here.
-	if p.Store != "" && ofServer == "" && (p.Store != app.DefaultStore || c.flags["store"]) {
-		if err := c.mistaken(permitHint); err != nil {
+	if ofStore {
+		c.inTime(p.Timeout)
+		if err := c.mistaken(); err != nil {
 			return nil, err
 		}
 		return p.Of.open(ctx, p.Store, 1, p.Timeout)
 	}
-	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", p.AdminTokenFile)
-	if err := c.mistaken(permitHint); err != nil {
-		return nil, err
-	}
-	switch {
-	case c.flags["store"] && ofServer == "":
-		return nil, usage("--store is empty", "name a store, or leave it out and ask a server")
-	case c.flags["store"]:
-		return nil, usage("--"+ofServer+" and --store are both given", "ask one of them: a server knows its own store and rules")
-	case c.flags["config"]:
-		return nil, usage("--config is given, but a server has its own rules", "it goes with --store")
-	}
-	u, err := p.Remote.url(c)
+	a, err := p.asker(c, "docs/rules.md describes in_progress")
 	if err != nil {
 		return nil, err
 	}
-	return &permitServer{asker{&p.Remote, p.Timeout, u, token, permitHint}, p.Of.Rule, p.Of.Key}, nil
+	return &permitServer{a, p.Of.Rule, p.Of.Key}, nil
 }
 
 // within calls do with the keeper and closes it afterwards, all within the timeout.
@@ -99,18 +81,18 @@ func (p *permitAt) within(c *call, do func(context.Context, permitKeeper) error)
 
 // permitServer asks a server about the permits in its store.
 type permitServer struct {
-	asker
+	*asker
 	rule, key string
 }
 
 func (s *permitServer) holders(ctx context.Context) (*shownHolders, error) {
 	shown := new(shownHolders)
-	_, err := s.send(ctx, http.MethodGet, "/v1/permits/holders", url.Values{"rule": {s.rule}, "key": {s.key}}, "", shown)
+	_, err := s.send(ctx, http.MethodGet, "/v1/permits/holders", url.Values{"rule": {s.rule}, "key": {s.key}}, nil, shown)
 	return shown, err
 }
 
 func (s *permitServer) revoke(ctx context.Context, holder string) (bool, error) {
-	body := `{"rule":` + quoteJSON(s.rule) + `,"key":` + quoteJSON(s.key) + `,"holder":` + quoteJSON(holder) + `}`
+	body := map[string]string{"rule": s.rule, "key": s.key, "holder": holder}
 	var answer struct {
 		Revoked bool `json:"revoked"`
 	}
@@ -120,8 +102,6 @@ func (s *permitServer) revoke(ctx context.Context, holder string) (bool, error) 
 
 // Close implements permitKeeper. There is no connection to close.
 func (*permitServer) Close() error { return nil }
-
-const permitHint = "headgate permit --help lists what there is; docs/rules.md describes in_progress"
 
 // permitStore is an open store with its permits, and the bound on work in progress for a rule and a
 // key.
@@ -135,20 +115,13 @@ type permitStore struct {
 // open opens the store; the caller must close it. If timeout is zero, calls may take as long as the
 // store usually allows.
 func (p *permitOf) open(ctx context.Context, at string, cost int64, timeout time.Duration) (*permitStore, error) {
-	if at == app.DefaultStore {
-		return nil, usage("--store memory is the memory of this process alone", "name a store that processes share, such as redis://127.0.0.1:6379/0, or the server to ask with --server")
-	}
-	key, old, err := p.Keys.read()
-	if err != nil {
-		return nil, err
-	}
-	set, err := app.LoadPolicy(p.Config, key, old)
+	set, err := p.Keys.policy(p.Config)
 	if err != nil {
 		return nil, err
 	}
 	bound, err := set.Bound(p.Rule, p.Key, cost)
 	if invalid, ok := errors.AsType[*headgate.InvalidError](err); ok {
-		return nil, usage(fmt.Sprintf("rule %q: %s", p.Rule, joinLines(invalid.Problems.Texts())), permitHint)
+		return nil, usage(fmt.Sprintf("rule %q: %s", p.Rule, joinLines(invalid.Problems.Texts())), "docs/rules.md describes in_progress")
 	}
 	if err != nil {
 		return nil, err
@@ -156,7 +129,7 @@ func (p *permitOf) open(ctx context.Context, at string, cost int64, timeout time
 	if !bound.Rule.InProgress.Shared {
 		return nil, usage(fmt.Sprintf("rule %q counts what is in progress in each process by itself", p.Rule), "add shared: true to its in_progress")
 	}
-	s, err := app.OpenStore(ctx, app.Settings{Store: at, StoreTimeout: min(timeout, time.Minute)})
+	s, err := openStore(ctx, at, timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (permitRun) Help() string {
 func (p *permitRun) Run(c *call) error {
 	c.atCost(p.Cost)
 	c.within("grace", p.Grace >= 0, fmt.Sprintf("%v, must not be negative", p.Grace))
-	if err := c.mistaken(permitHint); err != nil {
+	if err := cmp.Or(c.mistaken(), notMemory(p.Store)); err != nil {
 		return err
 	}
 	// From here on, signals are received for the command. Until it runs, they end the wait for the

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/server/app"
 )
@@ -28,6 +29,44 @@ type remote struct {
 	TLSCA   string `name:"tls-ca" help:"PEM file with the certificate authorities for the server's certificate. Default: the system's." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CA"`
 	TLSCert string `name:"tls-cert" help:"PEM file with the client certificate, for a server that requires one." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_CERT"`
 	TLSKey  string `name:"tls-key" help:"PEM file with that certificate's private key." placeholder:"FILE" env:"HEADGATE_CLIENT_TLS_KEY"`
+}
+
+// asksStore reports whether a command that asks a server or a store is to ask this store. The command
+// line takes precedence over the environment, which may name the memory store for a server.
+func (c *call) asksStore(store string) (bool, error) {
+	server := ""
+	for _, flag := range []string{"server", "tls-ca", "tls-cert", "tls-key", "admin-token-file"} {
+		if c.flags[flag] {
+			server = flag
+		}
+	}
+	switch {
+	case c.flags["store"] && server != "":
+		return false, usage("--"+server+" and --store are both given", "ask one of them: a server knows its own store and rules")
+	case c.flags["store"] && store == "":
+		return false, usage("--store is empty", "name a store, or leave it out and ask a server")
+	case c.flags["store"], server == "" && store != "" && store != app.DefaultStore:
+		return true, notMemory(store)
+	case c.flags["config"]:
+		return false, usage("--config is given, but a server has its own rules", "it goes with --store")
+	}
+	return false, nil
+}
+
+// notMemory returns an error for a store that no other process has.
+func notMemory(store string) error {
+	if store == app.DefaultStore {
+		return usage("--store memory is the memory of this process alone", "name a store that processes share, such as redis://127.0.0.1:6379/0, or the server to ask with --server")
+	}
+	return nil
+}
+
+// openStore opens a store. If timeout is zero, calls may take as long as the store usually allows.
+func openStore(ctx context.Context, at string, timeout time.Duration) (*app.Store, error) {
+	if timeout > 0 {
+		timeout = min(max(timeout, time.Millisecond), time.Minute)
+	}
+	return app.OpenStore(ctx, app.Settings{Store: at, StoreTimeout: timeout})
 }
 
 func notURL() *failure {
@@ -50,18 +89,22 @@ func (r *remote) url(c *call) (*url.URL, error) {
 	return u, nil
 }
 
-// send sends a request to a server, and returns its answer. The body is JSON. The request has
-// neither a body nor a token if they are empty.
-func (r *remote) send(ctx context.Context, method string, u *url.URL, body, token string) (status int, text []byte, err error) {
+// send sends a request to a server, and returns its answer. The request has neither a body in JSON
+// nor a token if they are nil or empty.
+func (r *remote) send(ctx context.Context, method string, u *url.URL, body any, token string) (status int, text []byte, err error) {
 	secure, err := r.tls()
 	if err != nil {
 		return 0, nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
+	var content []byte
+	if body != nil {
+		content, _ = json.Marshal(body) // it has only texts and numbers
+	}
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(content))
 	if err != nil {
 		return 0, nil, notURL()
 	}
-	if body != "" {
+	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	if token != "" {
@@ -165,36 +208,49 @@ type serverProblem struct {
 	Errors        []struct{ Field, Detail string }
 }
 
+// lines are what is wrong, safe for a terminal. The errors of parts say more than the general one.
+func (p *serverProblem) lines() []string {
+	if len(p.Errors) == 0 {
+		return []string{plain(p.Detail)}
+	}
+	lines := make([]string, len(p.Errors))
+	for i, e := range p.Errors {
+		// The field names come from the command's own request, and the user has asked for one check
+		// only.
+		lines[i] = plain(strings.TrimPrefix(e.Field, "checks[0].") + ": " + e.Detail)
+	}
+	return lines
+}
+
+// problemOf reads the error that a server has answered with.
+func problemOf(u *url.URL, status int, text []byte) (*serverProblem, error) {
+	p := new(serverProblem)
+	if err := json.Unmarshal(text, p); err != nil || p.Title == "" {
+		return nil, notHeadgate(u, status)
+	}
+	return p, nil
+}
+
 // readAnswer parses a server's answer.
 func readAnswer(u *url.URL, status int, text []byte) (*answer, error) {
-	notHeadgate := notHeadgate(u, status)
-	strict := json.NewDecoder(bytes.NewReader(text))
 	if status == http.StatusOK {
 		// A verdict without decisions cannot be the answer to one check.
 		var a answer
-		if err := strict.Decode(&a); err != nil || len(a.Decisions) == 0 {
-			return nil, notHeadgate
+		if err := json.Unmarshal(text, &a); err != nil || len(a.Decisions) == 0 && len(a.Reset) == 0 {
+			return nil, notHeadgate(u, status)
 		}
 		return &a, nil
 	}
-	var problem serverProblem
-	if err := strict.Decode(&problem); err != nil || problem.Title == "" {
-		return nil, notHeadgate
+	problem, err := problemOf(u, status, text)
+	if err != nil {
+		return nil, err
 	}
-	lines := make([]string, 0, 1)
-	for _, e := range problem.Errors {
-		// The field names come from the command's own request, and the user has asked for one check
-		// only.
-		lines = append(lines, strings.TrimPrefix(e.Field, "checks[0].")+": "+e.Detail)
-	}
-	if len(lines) == 0 {
-		lines = append(lines, problem.Detail)
-	}
+	lines := joinLines(problem.lines())
 	switch status {
 	case http.StatusNotFound:
-		return nil, usage(joinLines(lines), "the server's rules are at "+u.JoinPath("v1", "rules").Redacted())
+		return nil, usage(lines, "the server's rules are at "+u.JoinPath("v1", "rules").Redacted())
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return nil, usage(joinLines(lines), checkHint)
+		return nil, usage(lines, "")
 	}
-	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot decide: %s", u.Host, joinLines(lines)), hint: "its log and /readyz say more"}
+	return nil, &failure{code: CodeUnavailable, text: fmt.Sprintf("the server at %s cannot decide: %s", u.Host, lines), hint: "its log and /readyz say more"}
 }

@@ -127,7 +127,7 @@ func (k *replayRequest) Run(c *call) error {
 	c.within("curve", k.Curve >= 0, fmt.Sprintf("%d, must not be negative", k.Curve))
 	c.within("differences", k.Differences >= 0 && k.Differences <= 1_000_000, fmt.Sprintf("%d, must be 0 to 1000000", k.Differences))
 	expectations := k.expectations(c)
-	if err := c.mistaken("headgate replay --help has examples"); err != nil {
+	if err := c.mistaken(); err != nil {
 		return err
 	}
 	clock := new(replay.Clock)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/errtext"
+	"github.com/headgate/headgate/policy"
+	"github.com/headgate/headgate/server/app"
 )
 
 // hashKeys has the flags of every command that reads policies.
@@ -23,6 +25,15 @@ func (h *hashKeys) read() (key, old string, err error) {
 	}
 	old, err = secretOf("old hash key", h.OldHashKey, h.OldHashKeyFile)
 	return key, old, err
+}
+
+// policy reads a policy file, or the sample policy if none is named.
+func (h *hashKeys) policy(file string) (*policy.Set, error) {
+	key, old, err := h.read()
+	if err != nil {
+		return nil, err
+	}
+	return app.LoadPolicy(file, key, old)
 }
 
 // readToken reads a token from the file, or from an environment variable if no file is given. A

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -84,9 +85,9 @@ func baseURL(addr net.Addr, secure bool) string {
 func suggest(w io.Writer, base string, set *policy.Set) {
 	fmt.Fprintf(w, "\nTry, in another terminal:\n\n")
 	if rule := sampleRule(set.Rules()); rule != nil {
-		check := fmt.Sprintf(`{"checks":[{"rule":%s,"key":%s}]}`, quoteJSON(rule.Name), quoteJSON(sampleKey(rule)))
-		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(check), base)
-		fmt.Fprintf(w, "  curl -i --json %s '%s/v1/check?status=true'\n", quoteShell(check), base)
+		check, _ := json.Marshal(checkBody{Checks: [1]checkOf{{Rule: rule.Name, Key: sampleKey(rule)}}}) // it has only texts
+		fmt.Fprintf(w, "  curl --json %s %s/v1/check\n", quoteShell(string(check)), base)
+		fmt.Fprintf(w, "  curl -i --json %s '%s/v1/check?status=true'\n", quoteShell(string(check)), base)
 	}
 	login := policy.Descriptor{{Name: "ip", Value: "203.0.113.10"}, {Name: "route", Value: "POST /login"}, {Name: "user", Value: "ada"}}
 	const entries = `{"descriptor":{"user":"ada","ip":"203.0.113.10","route":"POST /login"}`

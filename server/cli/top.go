@@ -16,12 +16,17 @@ import (
 	"github.com/headgate/headgate/telemetry/insight"
 )
 
-// insightFlags are the flags of commands that show what a server knows about keys.
-type insightFlags struct {
+// admin has the flags of commands that show a server its admin token.
+type admin struct {
 	Remote         remote        `embed:"" group:"Server to ask"`
 	AdminTokenFile string        `help:"File with the server's admin token; the token itself may be in HEADGATE_ADMIN_TOKEN instead." placeholder:"FILE" env:"HEADGATE_ADMIN_TOKEN_FILE"`
-	Timeout        time.Duration `help:"How long to wait for an answer." default:"5s"`
-	JSON           bool          `help:"Print the answer of the HTTP API, as JSON." name:"json"`
+	Timeout        time.Duration `help:"How long to wait for the answer." default:"5s"`
+}
+
+// insightFlags are the flags of commands that show what a server knows about keys.
+type insightFlags struct {
+	admin `embed:""`
+	JSON  bool `help:"Print the answer of the HTTP API, as JSON." name:"json"`
 }
 
 // asker sends requests that need the server's admin token.
@@ -33,26 +38,30 @@ type asker struct {
 	unknown string // the hint for a 404
 }
 
-// open checks the flags and returns the asker.
-func (f *insightFlags) open(c *call) (*asker, error) {
-	c.inTime(f.Timeout)
-	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", f.AdminTokenFile)
-	if err := c.mistaken("the command's --help lists what there is"); err != nil {
+// asker checks the flags and returns the asker, with the hint for a 404.
+func (a *admin) asker(c *call, unknown string) (*asker, error) {
+	c.inTime(a.Timeout)
+	token := c.token("admin token", "HEADGATE_ADMIN_TOKEN", a.AdminTokenFile)
+	if err := c.mistaken(); err != nil {
 		return nil, err
 	}
-	u, err := f.Remote.url(c)
-	return &asker{&f.Remote, f.Timeout, u, token, "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none"}, err
+	u, err := a.Remote.url(c)
+	return &asker{&a.Remote, a.Timeout, u, token, unknown}, err
+}
+
+func (f *insightFlags) open(c *call) (*asker, error) {
+	return f.asker(c, "headgate top lists the rules that were used lately; a server that was started with --no-insight knows of none")
 }
 
 // ask requests a path below /v1/insight/, and decodes the answer into to. It also returns the text
 // of the answer.
 func (a *asker) ask(ctx context.Context, path string, query url.Values, to any) ([]byte, error) {
-	return a.send(ctx, http.MethodGet, insightapi.Prefix+path, query, "", to)
+	return a.send(ctx, http.MethodGet, insightapi.Prefix+path, query, nil, to)
 }
 
-// send sends a request with a JSON body, or without one if body is empty, and decodes the answer
-// into to. It also returns the text of the answer.
-func (a *asker) send(ctx context.Context, method, path string, query url.Values, body string, to any) ([]byte, error) {
+// send sends a request with a JSON body, or without one if body is nil, and decodes the answer into
+// to. It also returns the text of the answer.
+func (a *asker) send(ctx context.Context, method, path string, query url.Values, body, to any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	at := a.url.JoinPath(path)
@@ -67,29 +76,18 @@ func (a *asker) send(ctx context.Context, method, path string, query url.Values,
 		}
 		return text, nil
 	}
-	var problem serverProblem
-	if err := json.Unmarshal(text, &problem); err != nil || problem.Title == "" {
-		return nil, notHeadgate(a.url, status)
+	problem, err := problemOf(a.url, status, text)
+	if err != nil {
+		return nil, err
 	}
-	if len(problem.Errors) > 0 {
-		// The errors of the parts say more than the general one.
-		texts := make([]string, len(problem.Errors))
-		for i, e := range problem.Errors {
-			texts[i] = e.Field + ": " + e.Detail
-		}
-		problem.Detail = strings.Join(texts, "; ")
-	}
-	detail := shown(problem.Detail)
-	if unquoted, err := strconv.Unquote(detail); err == nil && unquoted == problem.Detail && strings.ContainsAny(problem.Detail, `"'`) {
-		detail = problem.Detail
-	}
+	detail := strings.Join(problem.lines(), "; ")
 	switch status {
 	case http.StatusForbidden:
 		return nil, usage(detail, "start the server with --admin-token-file, or with HEADGATE_ADMIN_TOKEN, and give this command the same token")
 	case http.StatusUnauthorized:
 		return nil, usage(detail, "give the token that the server was started with to --admin-token-file, or in HEADGATE_ADMIN_TOKEN")
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return nil, usage(detail, "the command's --help lists what there is")
+		return nil, usage(detail, "")
 	case http.StatusNotFound:
 		return nil, &failure{code: CodeNo, text: detail, hint: a.unknown}
 	}
