@@ -82,7 +82,7 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 	if end.Code = codeOf(err); err == nil {
 		end.Reply, end.Sent = reply, 1
 	}
-	p.Done(outcome(ctx, end.Code))
+	p.Done(outcome(ctx, end.Code, err))
 	return reply, err
 }
 
@@ -100,7 +100,9 @@ func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.Stream
 	if p == nil {
 		return handler(service, seen)
 	}
-	p.Done(flow.Ignore)
+	if s.load.Streams == nil || !s.load.Streams(call) {
+		p.Done(flow.Ignore)
+	}
 	seen.ctx = p.Context(seen.ctx)
 	end := End{Code: codes.Internal} // as a panic ends
 	defer func() {
@@ -109,6 +111,7 @@ func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.Stream
 	}()
 	err = handler(service, seen)
 	end.Code = codeOf(err)
+	p.Done(outcome(stream.Context(), end.Code, err))
 	return err
 }
 
@@ -250,6 +253,10 @@ type Load struct {
 	// Exempt reports whether a call bypasses the gate. It may be nil. Calls of
 	// grpc.health.v1.Health always bypass it.
 	Exempt func(c *Call) bool
+	// Streams reports whether a stream is work that ends by itself, such as a list in parts. It then
+	// holds its permit until it ends, and the gate learns of it as of a unary call. A stream whose client
+	// reads slowly holds it for that long. Streams may be nil: no stream is such work then.
+	Streams func(c *Call) bool
 	// Peers makes [ClassKey] and [TenantKey] replace what Describe returns, in calls from the
 	// proxies that [TrustProxies] names. In other calls these keys are ignored.
 	Peers bool
@@ -266,7 +273,8 @@ const healthService = "grpc.health.v1.Health"
 // about load. A handler that knows more uses [Done].
 //
 // A stream gives its permit back as soon as it has begun, because it lasts as long as its client
-// likes. So the gate decides whether streams may begin, and does not count those that have.
+// likes. So the gate decides whether streams may begin, and does not count those that have, except
+// those that Streams of [Load] names.
 //
 // A call that is refused ends with UNAVAILABLE and a google.rpc.RetryInfo. Unless the gate says
 // that a retry makes sense, it also has the trailer grpc-retry-pushback-ms: -1, which stops gRPC's
@@ -308,11 +316,11 @@ func (s *settings) describe(c *Call) (request flow.Request, ok bool) {
 }
 
 // outcome says what the end of a call shows about load.
-func outcome(ctx context.Context, code codes.Code) flow.Outcome {
-	switch err := ctx.Err(); {
-	case errors.Is(err, context.Canceled):
+func outcome(ctx context.Context, code codes.Code, err error) flow.Outcome {
+	switch ended := ctx.Err(); {
+	case errors.Is(ended, context.Canceled):
 		return flow.Canceled
-	case err != nil:
+	case ended != nil:
 		return flow.Overload
 	}
 	switch code {
@@ -320,6 +328,8 @@ func outcome(ctx context.Context, code codes.Code) flow.Outcome {
 		return flow.Success
 	case codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted:
 		return flow.Overload
+	case codes.Unknown:
+		return flow.OutcomeOf(err) // a gate or a store that the handler has asked
 	}
 	return flow.Ignore
 }

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -95,6 +96,7 @@ func TestThroughLearns(t *testing.T) {
 		{"unavailable", func(context.Context) error { return status.Error(codes.Unavailable, "") }, flow.Overload},
 		{"exhausted", func(context.Context) error { return status.Error(codes.ResourceExhausted, "") }, flow.Overload},
 		{"late", func(context.Context) error { return context.DeadlineExceeded }, flow.Overload},
+		{"another gate refused", func(context.Context) error { return fmt.Errorf("asking: %w", &flow.Rejection{Gate: "db"}) }, flow.Overload},
 		{"not found", func(context.Context) error { return status.Error(codes.NotFound, "") }, flow.Ignore},
 		{"internal", func(context.Context) error { return errors.New("a bug") }, flow.Ignore},
 		{"cancelled", func(context.Context) error { return context.Canceled }, flow.Ignore},
@@ -138,6 +140,35 @@ func TestThroughStreamsAndPanics(t *testing.T) {
 	}()
 	if got := gate.told(t, 2); len(got) != 2 || got[1] != flow.Ignore {
 		t.Errorf("the gate was told %v of a panic", got)
+	}
+}
+
+// A stream that is work holds its permit until it ends, and the gate learns how it has ended.
+func TestThroughHoldsStreams(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  error
+		want flow.Outcome
+	}{
+		{"done", nil, flow.Success},
+		{"late", status.Error(codes.DeadlineExceeded, ""), flow.Overload},
+		{"failed", errors.New("a bug"), flow.Ignore},
+	} {
+		gate := &spy{}
+		load := Load{Streams: func(c *Call) bool { return c.Method == "/grpc.testing.TestService/FullDuplexCall" }}
+		api := start(t, &service{answer: func(context.Context) error { return c.end }}, throughOptions(t, gate, load))
+		stream := exchange(t, api, 1)
+		gate.mu.Lock()
+		if len(gate.outcomes) != 0 {
+			t.Errorf("%s: the gate was told %v of a stream that goes on", c.name, gate.outcomes)
+		}
+		gate.mu.Unlock()
+		if err := stream.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if got := gate.told(t, 1); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: the gate was told %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 
