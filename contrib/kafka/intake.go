@@ -117,6 +117,7 @@ func (c *Consumer) takeIn(p *partition, r *kgo.Record, now time.Time) {
 			c.engine.Forward(it, consume.Letter{To: c.config.Behind.Topic}, errBehind, func() { c.counts.Detoured++ })
 		}
 	}
+	c.engine.Enter(it)
 	if p.add(it, c.config.Order) {
 		c.submit(it)
 	}

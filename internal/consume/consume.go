@@ -31,6 +31,7 @@ type Item[M any] struct {
 	// Parked says that the message waits for its next try.
 	Parked bool
 
+	turn    uint64                          // zero if it has none
 	publish func(ctx context.Context) error // nil unless a letter is to be published
 	to      string
 	sent    func()
@@ -122,6 +123,7 @@ type Engine[M any, T Task[M]] struct {
 	// changed, when one of their numbers changed last.
 	busy, waiting time.Duration
 	changed       time.Time
+	turns         uint64 // how many were given
 }
 
 // New returns an Engine. The Config must be complete and valid.
@@ -168,13 +170,24 @@ func (e *Engine[M, T]) Trouble(err error) {
 	}
 }
 
-// Submit makes an item ask the gate and run. A letter does not ask.
+// Enter gives an item its turn, if it has none. Of those that wait at the gate with the same key,
+// the one that entered first goes first, also if it was submitted late or is tried again: nothing
+// that came after it can be committed before.
+func (e *Engine[M, T]) Enter(it T) {
+	if b := it.base(); b.turn == 0 {
+		e.turns++
+		b.turn = e.turns
+	}
+}
+
+// Submit makes an item ask the gate and run when its turn has come. A letter does not ask.
 func (e *Engine[M, T]) Submit(it T) {
 	e.elapse()
+	e.Enter(it)
 	if b := it.base(); b.IsLetter() {
-		e.dispatcher.Start(it)
+		e.dispatcher.Start(it, b.turn)
 	} else {
-		e.dispatcher.Ask(it, e.Config.Request(b.Message))
+		e.dispatcher.Ask(it, b.turn, e.Config.Request(b.Message))
 	}
 }
 
@@ -281,6 +294,7 @@ func (e *Engine[M, T]) fail(it T, err error) {
 func (e *Engine[M, T]) exhaust(it T, err error) {
 	switch e.Config.Exhausted {
 	case Block:
+		it.base().turn = 0 // Others go first, or what always fails would be all that is tried.
 		e.again(it, err)
 	case Discard:
 		e.Counts.Discarded++

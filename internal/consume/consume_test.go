@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -228,4 +229,52 @@ func TestLoad(t *testing.T) {
 			t.Errorf("busy for %v, waiting for %v after that", busy, waiting)
 		}
 	})
+}
+
+// TestAgain: what is tried again in place does not go behind all that waits; what blocks does.
+func TestAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *Config[string])
+		want   string
+	}{
+		"in place": {func(c *Config[string]) { c.InPlace = 1 }, "0 1 0 2 3 4 5 6 7 8 9"},
+		"block":    {func(c *Config[string]) { c.Exhausted = Block }, "0 1 2 3 4 5 6 7 8 9 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbletest.Test(t, func(t *testing.T) {
+				var ran []string
+				var mu sync.Mutex // guards ran
+				c := Config[string]{
+					Broker: "broker", Workers: 1, DeadLetter: "dead", Backoff: time.Second, MaxBackoff: time.Second,
+					Handle: func(_ context.Context, m string) error {
+						time.Sleep(time.Second)
+						mu.Lock()
+						defer mu.Unlock()
+						if ran = append(ran, m); m == "0" && len(ran) == 1 {
+							return errors.New("bad")
+						}
+						return nil
+					},
+				}
+				test.change(&c)
+				c.Complete()
+				e := New(c, Source[*message]{
+					Context: func(*message) context.Context { return t.Context() },
+					Wants:   func(*message) bool { return true },
+					Begin:   func(*message) {}, End: func(*message) {}, Settle: func(*message, Fate) {},
+				})
+				e.Lock()
+				for n := range 10 {
+					e.Submit(&message{Item: Item[string]{Message: fmt.Sprint(n)}})
+				}
+				e.Unlock()
+				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				if got := strings.Join(ran, " "); got != test.want {
+					t.Errorf("handled %s, want %s", got, test.want)
+				}
+			})
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -45,7 +46,7 @@ type dispatcher[T any] struct {
 // valve holds the items that ask the gate with the same key.
 type valve[T any] struct {
 	key   string
-	items queue[work[T]]
+	items line[T]
 	// asking is how many are asking the gate now, at most width: after a refusal one item
 	// tries, and each that is let in doubles the width.
 	asking, width int
@@ -60,6 +61,7 @@ type valve[T any] struct {
 
 type work[T any] struct {
 	item    T
+	turn    uint64 // the one with the least goes first
 	request flow.Request
 }
 
@@ -77,21 +79,21 @@ func newDispatcher[T any](config dispatching[T]) *dispatcher[T] {
 }
 
 // Ask sends an item on its way: it asks the gate as soon as a worker is free and none with
-// the same key is held back. The caller holds the lock.
-func (d *dispatcher[T]) Ask(item T, request flow.Request) {
+// the same key is held back or has an earlier turn. The caller holds the lock.
+func (d *dispatcher[T]) Ask(item T, turn uint64, request flow.Request) {
 	v := d.valves[request.Key]
 	if v == nil {
 		v = &valve[T]{key: request.Key, width: 1}
 		d.valves[v.key] = v
 	}
-	v.items.push(work[T]{item, request})
+	v.items.push(work[T]{item, turn, request})
 	d.queued++
 	d.list(v)
 }
 
 // Start is Ask for an item that does not ask the gate. The caller holds the lock.
-func (d *dispatcher[T]) Start(item T) {
-	d.free.items.push(work[T]{item: item})
+func (d *dispatcher[T]) Start(item T, turn uint64) {
+	d.free.items.push(work[T]{item: item, turn: turn})
 	d.queued++
 	d.list(&d.free)
 }
@@ -117,8 +119,8 @@ func (d *dispatcher[T]) hire() {
 	}
 }
 
-// take returns the next item and its valve, or nil: the valves in turn, and each in the
-// order of its items.
+// take returns the next item and its valve, or nil: the valves one after the other, and the
+// items of each by their turns.
 func (d *dispatcher[T]) take() (*valve[T], work[T]) {
 	for len(d.open) > 0 {
 		v := d.open.pop()
@@ -202,7 +204,7 @@ func (d *dispatcher[T]) refused(v *valve[T], w work[T], err error) {
 		busy = rejection.Reason != flow.ReasonRate
 	}
 	d.config.Refused(w.item, err)
-	v.items = slices.Insert(v.items, 0, w)
+	v.items.push(w)
 	d.queued++
 	v.width = 1
 	d.shut(v, stagger(after), busy)
@@ -250,13 +252,52 @@ func (d *dispatcher[T]) Freed() {
 // Prune forgets the items that are not wanted any more, which would otherwise stay until
 // their valves open. The caller holds the lock.
 func (d *dispatcher[T]) Prune() {
-	unwanted := func(w work[T]) bool { return !d.config.Wants(w.item) }
-	d.free.items = slices.DeleteFunc(d.free.items, unwanted)
-	d.queued = len(d.free.items)
-	for _, v := range d.valves {
-		v.items = slices.DeleteFunc(v.items, unwanted)
+	d.queued = 0
+	prune := func(v *valve[T]) {
+		v.items = slices.DeleteFunc(v.items, func(w work[T]) bool { return !d.config.Wants(w.item) })
+		slices.SortFunc(v.items, func(a, b work[T]) int { return cmp.Compare(a.turn, b.turn) })
 		d.queued += len(v.items)
 	}
+	prune(&d.free)
+	for _, v := range d.valves {
+		prune(v)
+	}
+}
+
+// line is a heap, by turns.
+type line[T any] []work[T]
+
+func (l *line[T]) push(w work[T]) {
+	*l = append(*l, w)
+	all := *l
+	i := len(all) - 1
+	for ; i > 0 && all[(i-1)/2].turn > w.turn; i = (i - 1) / 2 {
+		all[i] = all[(i-1)/2]
+	}
+	all[i] = w
+}
+
+// pop takes the one whose turn it is; there must be one.
+func (l *line[T]) pop() work[T] {
+	all := *l
+	first, last, n := all[0], all[len(all)-1], len(all)-1
+	all[n] = work[T]{}
+	if *l = all[:n]; n == 0 {
+		*l = nil // frees an array that may have grown large
+		return first
+	}
+	i := 0
+	for next := 1; next < n; next = 2*i + 1 {
+		if next+1 < n && all[next+1].turn < all[next].turn {
+			next++
+		}
+		if last.turn <= all[next].turn {
+			break
+		}
+		all[i], i = all[next], next
+	}
+	all[i] = last
+	return first
 }
 
 // queue is first in, first out.

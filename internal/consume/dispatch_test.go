@@ -46,6 +46,7 @@ type bench struct {
 	ran       []int
 	never     []int
 	refusals  int
+	turns     uint64
 	now, most int
 }
 
@@ -76,7 +77,8 @@ func newBench(workers int) *bench {
 func (b *bench) ask(n int, key string) {
 	b.Lock()
 	defer b.Unlock()
-	b.Ask(n, flow.Request{Key: key})
+	b.turns++
+	b.Ask(n, b.turns, flow.Request{Key: key})
 }
 
 // TestOrder: items of a key begin in their order, none is lost, and no more than there are
@@ -178,6 +180,41 @@ func TestNever(t *testing.T) {
 		defer b.Unlock()
 		if !slices.Equal(b.never, []int{0, 1}) || !slices.Equal(b.ran, []int{2}) || b.refusals != 1 {
 			t.Errorf("%v never pass, %v ran, %d refusals", b.never, b.ran, b.refusals)
+		}
+	})
+}
+
+// TestTurns: those with earlier turns go first, whenever they ask, also after some were pruned.
+func TestTurns(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		b := newBench(1)
+		b.gate.answers["k"] = func(n int) error {
+			if n == 0 {
+				return &flow.Rejection{Reason: flow.ReasonRate, RetryAfter: time.Minute}
+			}
+			return nil
+		}
+		var want []int
+		b.Lock()
+		for _, n := range rand.Perm(500) {
+			b.Ask(n, uint64(n+1), flow.Request{Key: "k"})
+			b.unwanted[n] = n%3 == 0
+		}
+		for n := range 500 {
+			if n%3 != 0 {
+				want = append(want, n)
+			}
+		}
+		b.Unlock()
+		time.Sleep(time.Second)
+		b.Lock()
+		b.Prune()
+		b.Unlock()
+		time.Sleep(time.Hour)
+		b.Lock()
+		defer b.Unlock()
+		if !slices.Equal(b.ran, want) {
+			t.Errorf("ran in the order %v", b.ran)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,6 +23,7 @@ func TestConsumer(t *testing.T) {
 		// The broker reads all of its topics again after it was killed: it has few now.
 		{"broker killed", brokerKilled},
 		{"orders", orders},
+		{"oldest first", oldestFirst},
 		{"retry topics", retryTopics},
 		{"in place", inPlace},
 		{"letters that are too large", letterTooLarge},
@@ -43,6 +45,38 @@ func TestConsumer(t *testing.T) {
 		{"example", example},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, k.of(t)) })
+	}
+}
+
+// oldestFirst: of what may begin, the oldest does, so that what is done can be committed soon.
+func oldestFirst(t *testing.T, k *cluster) {
+	topic := k.topic("oldest-first", 1)
+	const count = 200
+	var records []*kgo.Record
+	for i := range count {
+		key := "busy" // of the first half
+		if i >= count/2 {
+			key = fmt.Sprint(i)
+		}
+		records = append(records, record(topic, 0, key, i))
+	}
+	k.produce(records...)
+	var mu sync.Mutex
+	var offsets []int64
+	k.run(kafka.Config{
+		Topics: []string{topic}, Workers: 1,
+		Handle: func(_ context.Context, r *kgo.Record) error {
+			mu.Lock()
+			defer mu.Unlock()
+			offsets = append(offsets, r.Offset)
+			return nil
+		},
+	})
+	await(t, "all records are handled", func() bool { mu.Lock(); defer mu.Unlock(); return len(offsets) >= count })
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.IsSorted(offsets) {
+		t.Errorf("records were handled in the order %v", offsets)
 	}
 }
 
