@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -14,22 +15,25 @@ type answer struct {
 	err  error
 }
 
+// errLost is the cause of the end of an attempt whose twin was answered first.
+var errLost = errors.New("the other attempt was answered first")
+
 // hedged sends the request, and once more if there is no answer for a while. The first
 // answer that is not a failure wins, or else the last one; the other attempt is ended. That
 // of the winner is ended by whoever closes its body.
 func (c *call) hedged(try int) (*http.Response, Hint, error) {
 	answers := make(chan answer, 2)
-	var cancels []context.CancelFunc
+	var cancels []context.CancelCauseFunc
 	begin := func() {
-		ctx, cancel := context.WithCancel(c.ctx)
-		done := cancel
+		ctx, cancel := context.WithCancelCause(c.ctx)
+		done := func() { cancel(nil) }
 		if c.t.config.TryTimeout > 0 {
 			var stop context.CancelFunc
 			ctx, stop = context.WithTimeout(ctx, c.t.config.TryTimeout)
-			done = func() { stop(); cancel() }
+			done = func() { stop(); cancel(nil) }
 		}
 		of := len(cancels)
-		cancels = append(cancels, done)
+		cancels = append(cancels, cancel)
 		go func() {
 			res, hint, err := c.sendIn(ctx, done, try) //nolint:bodyclose // Who takes the answer closes it.
 			answers <- answer{of, res, hint, err}
@@ -53,7 +57,7 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 			}
 			if open > 0 {
 				// The other one ends at once, and its answer is nobody's.
-				cancels[1-a.of]()
+				cancels[1-a.of](errLost)
 				go func() { discard((<-answers).res) }()
 			}
 			return a.res, a.hint, a.err

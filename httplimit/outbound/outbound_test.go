@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -407,10 +408,22 @@ func TestTimeoutsAndHedging(t *testing.T) {
 		_, _ = io.WriteString(w, "second half")
 	})
 	t.Cleanup(func() { close(release) })
-	c := mustNew(t, nil, Config{Hedge: time.Millisecond, Timeout: 30 * time.Second, TryTimeout: 20 * time.Second})
+	estimator, err := adaptive.NewKnee(adaptive.KneeConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := adaptive.New("partner", estimator)
+	c := mustNew(t, nil, Config{Hedge: time.Millisecond, Timeout: 30 * time.Second, TryTimeout: 20 * time.Second, Gate: func(string) flow.Gate { return gate }})
 	res, text, err := do(t, c, http.MethodGet, s.URL, nil)
 	if err != nil || res.StatusCode != 200 || text != "first half, second half" {
 		t.Errorf("hedged: %q, %v", text, err)
+	}
+	for end := time.Now().Add(time.Minute); gate.Stats().InUse > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	// The gate does not take the attempt that has lost for a caller who has left.
+	if done := gate.Stats().Done; done[flow.Success] != 1 || done[flow.Ignore] != 1 {
+		t.Errorf("the gate was told %v", done)
 	}
 	attempts.Store(0)
 	c = mustNew(t, nil, Config{TryTimeout: 3 * time.Second, Backoff: time.Microsecond, Tries: 10})

@@ -293,9 +293,11 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 	now := time.Now()
 	if err != nil {
 		late, ended := errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.Canceled)
+		lost := errors.Is(context.Cause(ctx), errLost)
 		cancel()
 		outcome := flow.Ignore
 		switch {
+		case lost: // Its caller has an answer, and did not wait for too long.
 		case late:
 			outcome = flow.Overload
 		case ended:
