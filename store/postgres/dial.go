@@ -33,8 +33,9 @@ func inTurn(while time.Duration) func(context.Context, *pgx.ConnConfig) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		over := sync.OnceFunc(func() { <-turn })
-		time.AfterFunc(while, over)
+		next := sync.OnceFunc(func() { <-turn })
+		timer := time.AfterFunc(while, next)
+		over := sync.OnceFunc(func() { timer.Stop(); next() })
 		look, dial := config.LookupFunc, config.DialFunc
 		var made atomic.Bool
 		config.AfterConnect = func(context.Context, *pgconn.PgConn) error {
