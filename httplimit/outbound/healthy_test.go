@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,11 +208,16 @@ func TestFleetAtALimit(t *testing.T) {
 	t.Parallel()
 	const limit = 50 // in a second
 	for kind, of := range map[string]headgate.Limit{
-		"a bucket":         headgate.PerSecond(limit),
-		"a small bucket":   {Count: limit, Period: time.Second, Burst: limit / 10},
-		"a fixed window":   {Algorithm: headgate.FixedWindow, Count: limit, Period: time.Second},
-		"a sliding window": headgate.Sliding(limit, time.Second),
+		"a bucket":                      headgate.PerSecond(limit),
+		"a small bucket":                {Count: limit, Period: time.Second, Burst: limit / 10},
+		"a fixed window":                {Algorithm: headgate.FixedWindow, Count: limit, Period: time.Second},
+		"a sliding window":              headgate.Sliding(limit, time.Second),
+		"a small bucket, for slow work": {Count: limit, Period: time.Second, Burst: limit / 10},
 	} {
+		work := time.Duration(0)
+		if strings.Contains(kind, "slow") {
+			work = 200 * time.Millisecond
+		}
 		var sum, runs float64
 		for _, processes := range []int{1, 5} {
 			for _, rate := range []int{52, 120} {
@@ -224,15 +230,18 @@ func TestFleetAtALimit(t *testing.T) {
 					const learning, during = 15 * time.Second, 60 * time.Second
 					var admitted atomic.Int64
 					p := &simulated{answer: func(r *http.Request, res *http.Response) error {
-						switch d, err := limiter.Allow(r.Context(), ""); {
+						d, err := limiter.Allow(r.Context(), "")
+						switch {
 						case err != nil:
 							return err
 						case !d.Allowed:
 							res.StatusCode = 429
 							res.Header.Set("Retry-After", "1")
+							return nil
 						case time.Since(began) >= learning && time.Since(began) < during:
 							admitted.Add(1)
 						}
+						time.Sleep(work)
 						return nil
 					}}
 					newTraffic(t, rate, processes, newRemote(), p).run(during)

@@ -56,17 +56,24 @@ func (p *pace) rate(now time.Time) (rate, growth float64) {
 
 // run is what a process has seen since the last pause.
 type run struct {
-	accepted float64   // how many calls were accepted
+	sent     float64   // how many calls were sent
 	first    time.Time // when the first of them was
+	accepted float64   // how many were accepted
 	bound    bool      // some call has waited for its turn
 }
 
-// refused takes in that the partner refuses calls from now on, until the pause ends.
-func (p *pace) refused(seen *run, now time.Time, pause time.Duration) {
+// refused takes in that the partner refuses calls from now on, until the pause ends. before is how
+// many calls were sent before the one that was refused. Those have been accepted, even if none was
+// answered yet: it takes longer to do something than to refuse it.
+func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Duration) {
+	accepted := seen.accepted
+	if accepted == 0 {
+		accepted = min(before, seen.sent)
+	}
 	rate, growth := p.rate(now.Add(-ahead)) // Calls that wait were given their places then.
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
-	case seen.accepted == 0:
+	case accepted == 0:
 		// Perhaps all are refused for now, whatever the rate.
 		if p.Known {
 			p.Base, p.Known = rate/2, false
@@ -86,7 +93,7 @@ func (p *pace) refused(seen *run, now time.Time, pause time.Duration) {
 		p.Base, p.Known = safe*(rate-min(over, most)), true
 	default:
 		// How much the partner admits is not known, but it is at least what it has.
-		p.Base, p.Known = max(seen.accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
+		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
 	}
 	p.Unit = max(pause, time.Second)
 	p.From = now.Add(pause)
@@ -175,9 +182,9 @@ func (p *partner) adopt(to pace, version string) {
 }
 
 // learnPace takes in that the partner refuses calls, for all processes.
-func (c *call) learnPace(now time.Time, pause time.Duration) {
+func (c *call) learnPace(now time.Time, pause time.Duration, before float64) {
 	if c.t.documents == nil {
-		c.refused(now, pause)
+		c.refused(now, pause, before)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
@@ -189,12 +196,12 @@ func (c *call) learnPace(now time.Time, pause time.Duration) {
 			return
 		}
 		c.mu.Lock()
-		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0) {
+		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0 && before == 0) {
 			c.mu.Unlock()
 			c.adopt(p, d.Version) // Another process was refused first.
 			return
 		}
-		p.refused(&c.seen, now, pause)
+		p.refused(&c.seen, before, now, pause)
 		c.mu.Unlock()
 		value, err := json.Marshal(keptPace{p, d.Now + headgate.Instant(time.Until(p.From).Microseconds())})
 		if err != nil {

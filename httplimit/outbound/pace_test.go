@@ -18,19 +18,19 @@ func TestPaceIsLearnt(t *testing.T) {
 	if rate(0) != 0 {
 		t.Errorf("before any refusal, the rate is %v", rate(0))
 	}
-	p.refused(&run{accepted: 5, first: now}, now, time.Second)
+	p.refused(&run{accepted: 5, first: now}, 0, now, time.Second)
 	if rate(0) != 5 || rate(2*time.Second) != 80 {
 		t.Errorf("5 accepted, then a pause of 1s: the rate is %v, and after 2s %v", rate(0), rate(2*time.Second))
 	}
 	// Refused at about 60 a second: calls are sent at less, for some time.
-	p.refused(&run{accepted: 40, bound: true}, p.From.Add(2*time.Second), time.Second)
+	p.refused(&run{accepted: 40, bound: true}, 0, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
 	if base < 25 || base > 60 || rate(holds*time.Second) != base || rate((holds+10)*time.Second) <= base {
 		t.Errorf("the rate is %v, %v, and then %v", base, rate(holds*time.Second), rate((holds+10)*time.Second))
 	}
 	// Nothing is accepted any more: that says nothing of the rate.
 	for range 100 {
-		p.refused(&run{}, p.From.Add(20*time.Millisecond), time.Second)
+		p.refused(&run{}, 0, p.From.Add(20*time.Millisecond), time.Second)
 	}
 	if rate(0) != base/2 || rate(time.Second) != 2*base {
 		t.Errorf("after an outage, the rate is %v, and after a second %v", rate(0), rate(time.Second))

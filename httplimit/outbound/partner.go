@@ -112,25 +112,32 @@ func (p *partner) behind(until time.Time) {
 }
 
 // refused takes in that the partner refuses calls, for want of quota, until the pause ends.
-func (p *partner) refused(now time.Time, pause time.Duration) {
+func (p *partner) refused(now time.Time, pause time.Duration, before float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pace.refused(&p.seen, now, pause)
+	p.pace.refused(&p.seen, before, now, pause)
 	p.seen = run{}
 	p.next = p.pace.From
+}
+
+// begin records that a call is sent, and returns how many were sent before it since the last pause.
+func (p *partner) begin(now time.Time) (before float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen.sent == 0 {
+		p.seen.first = now
+	}
+	p.seen.sent++
+	return p.seen.sent - 1
 }
 
 // accept records a call that the partner has accepted.
 func (p *partner) accept(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Before(p.pace.From) {
-		return // It was sent before the pause.
+	if now.After(p.pace.From) { // It was not sent before the pause.
+		p.seen.accepted++
 	}
-	if p.seen.accepted == 0 {
-		p.seen.first = now
-	}
-	p.seen.accepted++
 }
 
 // heed takes in what an answer says. It returns for how long nothing is to be sent; zero if

@@ -117,8 +117,9 @@ func (c *call) refund(checks []headgate.Check, decisions []headgate.Decision) {
 	}
 }
 
-// learn takes in what an answer says, and tells the other processes.
-func (c *call) learn(hint *Hint, now time.Time) {
+// learn takes in what an answer says, and tells the other processes. before is how many calls were
+// sent before the one that was answered.
+func (c *call) learn(hint *Hint, now time.Time, before float64) {
 	pause, begins := c.heed(hint, now, c.t.config.MaxPause)
 	if pause <= 0 {
 		return
@@ -127,7 +128,7 @@ func (c *call) learn(hint *Hint, now time.Time) {
 		c.t.config.Hooks.Paused(c.name, pause)
 	}
 	if begins && hint.Limited && pause <= shortPause {
-		defer c.learnPace(now, pause)
+		defer c.learnPace(now, pause, before)
 	}
 	if c.t.store == nil {
 		return

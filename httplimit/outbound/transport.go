@@ -289,6 +289,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		r.Body = body
 	}
 	permit.Begin()
+	before := c.begin(time.Now())
 	res, err := c.t.base.RoundTrip(r)
 	now := time.Now()
 	if err != nil {
@@ -316,7 +317,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		c.Accepted(c.endpoint)
 		c.accept(now)
 	}
-	c.learn(&hint, now)
+	c.learn(&hint, now, before)
 	res.Body = ending(res, permit, cancel)
 	return res, hint, nil
 }
