@@ -15,15 +15,15 @@ import (
 type pace struct {
 	Base  float64       `json:"base"`  // calls a second after the last refusal; 0 bounds nothing
 	Known bool          `json:"known"` // Base is near what the partner admits, and not only below it
-	Unit  time.Duration `json:"unit"`  // how long the last pause was, and a second at least
+	Unit  time.Duration `json:"unit"`  // how long the last pause was, but 1 to 2 s
 
 	From time.Time `json:"-"` // when the last pause ended
 }
 
 const (
 	// shortPause is the longest pause from which a pace is learnt. Whoever asks for a longer one counts
-	// in longer windows, of which each can be used at once.
-	shortPause = 2 * time.Second
+	// in longer windows, of which each can be used at once. One of 10 s gets as much either way.
+	shortPause = 10 * time.Second
 	// safe is the part of what the partner was found to admit at which calls are sent, for so many
 	// units. Each refusal costs a pause, so it must not come much oftener than that.
 	safe, holds = 0.97, 30
@@ -95,7 +95,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 		// How much the partner admits is not known, but it is at least what it has.
 		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
 	}
-	p.Unit = max(pause, time.Second)
+	p.Unit = min(max(pause, time.Second), 2*time.Second)
 	p.From = now.Add(pause)
 }
 
