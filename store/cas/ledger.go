@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store"
 )
 
@@ -59,15 +60,8 @@ func NewLedger(backend LedgerBackend, options ...Option) (*Ledger, error) {
 
 func (l *Ledger) keepSweeping(ctx context.Context) {
 	defer close(l.swept)
-	for {
-		// The pause is random, so that processes do not sweep at the same moment.
-		pause := time.NewTimer(sweepEvery/2 + randv2.N(sweepEvery))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		case <-pause.C:
-		}
+	// The pause is random, so that processes do not sweep at the same moment.
+	for sleep.For(ctx, sweepEvery/2+randv2.N(sweepEvery)) {
 		within, cancel := context.WithTimeout(ctx, sweepWithin)
 		// If the database is away, the next sweep finds what this one did not.
 		_ = l.Sweep(within)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // turns lets calls wait for one another in lanes. Each lane in use has a goroutine, which
@@ -219,11 +220,7 @@ func (t *turns) run(calls []*call) error {
 		for _, c := range calls { // nothing was written
 			c.state.CompareAndSwap(decided, waiting)
 		}
-		wait := time.NewTimer(rand.N(pause))
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
+		if !sleep.For(ctx, rand.N(pause)) {
 			return unavailable(errOvertaken)
 		}
 	}

@@ -72,7 +72,7 @@ func Rooms() []Room {
 
 		// A store knows no rules, and none of the other stores: those that wrap
 		// a Store are handed it. Databases that compare and set are behind one seam.
-		{"store/cas", []string{".", "algorithm", "store"}},
+		{"store/cas", []string{".", "algorithm", "internal/sleep", "store"}},
 		{"store/postgres", []string{".", "store", "store/cas"}},
 		{"store/memcached", []string{".", "store/cas"}},
 		// One limit divided among holders that decide for themselves. It knows no store.
@@ -104,7 +104,7 @@ func Rooms() []Room {
 		{"tune/clients", nil},
 		// A replay decides as a server does, by a policy and the arithmetic of all stores, without a store.
 		{"tune/replay", []string{".", "algorithm", "policy", "policy/models", "policy/footprint", "internal/identity", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients"}},
-		{"tune/load", []string{"httplimit/outbound", "tune/accesslog"}},
+		{"tune/load", []string{"httplimit/outbound", "internal/sleep", "tune/accesslog"}},
 		{"tune/report", []string{"tune/load", "tune/replay"}},
 		{"tune/advise", []string{".", "policy", "policy/models", "internal/routes", "internal/spelling", "tune/accesslog", "tune/clients", "tune/replay"}},
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // AuditOptions say how a limiter is audited.
@@ -391,8 +393,8 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 		if sooner {
 			early = w.Reset + slackFor
 		}
-		if err := rest(ctx, early); err != nil {
-			return err
+		if !sleep.For(ctx, early) {
+			return ctx.Err()
 		}
 		p, err := a.ask(ctx)
 		if err != nil {
@@ -409,8 +411,8 @@ func (a *auditor) retry(ctx context.Context, r *AuditRound, denial *probe, i int
 		}
 	}
 	a.o.Progress(fmt.Sprintf("round %d of %d: waiting for the end of a Retry-After of %v", i+1, a.o.Rounds, wait))
-	if err := rest(ctx, time.Until(end)+slackFor); err != nil {
-		return err
+	if !sleep.For(ctx, time.Until(end)+slackFor) {
+		return ctx.Err()
 	}
 	p, err := a.ask(ctx)
 	if err != nil {
@@ -449,8 +451,8 @@ func (a *auditor) reset(ctx context.Context, r *AuditRound, denial *probe) error
 		return nil
 	}
 	a.o.Progress(fmt.Sprintf("waiting for a reset in %v", w.Reset))
-	if err := rest(ctx, time.Until(denial.end.Add(w.Reset+slackFor))); err != nil {
-		return err
+	if !sleep.For(ctx, time.Until(denial.end.Add(w.Reset+slackFor))) {
+		return ctx.Err()
 	}
 	after, err := a.ask(ctx)
 	if err != nil {
@@ -631,8 +633,8 @@ func (a *auditor) watch(ctx context.Context) error {
 		if admitted > 0 {
 			continue
 		}
-		if err := rest(ctx, min(max(pause, passed/50), 250*time.Millisecond)); err != nil {
-			return err
+		if !sleep.For(ctx, min(max(pause, passed/50), 250*time.Millisecond)) {
+			return ctx.Err()
 		}
 	}
 	return nil

@@ -48,6 +48,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // Options say what to send, and how.
@@ -291,11 +293,7 @@ func (r *run) sleep(ctx context.Context, due time.Duration) bool {
 			r.client.options.nap(left)
 			continue
 		}
-		timer := time.NewTimer(left - rest)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep.For(ctx, left-rest) {
 			return false
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/sleep"
 )
 
 // Search says how to look for the sustainable throughput.
@@ -93,8 +95,8 @@ func (c *Client) Search(ctx context.Context, s Search) (*Found, error) {
 	f := new(Found)
 	err := f.look(ctx, &s, func(ctx context.Context, rate float64) (*Measurement, error) {
 		if len(f.Steps) > 0 {
-			if err := rest(ctx, s.Rest); err != nil {
-				return nil, err
+			if !sleep.For(ctx, s.Rest) {
+				return nil, ctx.Err()
 			}
 		}
 		return c.Run(ctx, Shape{Rate: rate, For: s.Step}, s.Expect)
@@ -195,18 +197,6 @@ func (s *Search) broken(m *Measurement) (why []string) {
 		}
 	}
 	return why
-}
-
-// rest waits, unless the context is done.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Expectation is a bound on what is measured, such as p95<200ms.
