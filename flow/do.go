@@ -32,13 +32,19 @@ func Get[T any](ctx context.Context, gate Gate, r Request, work func(ctx context
 }
 
 // OutcomeOf returns what the error of work says about load: [Success] if it is nil, and [Overload]
-// for deadlines that have passed, stores that are unavailable, and work that another gate has shed,
-// [Canceled] for [context.Canceled], and [Ignore] for all other errors.
+// for deadlines that have passed, timeouts of connections, stores that are unavailable, and work that
+// another gate has shed, [Canceled] for [context.Canceled], and [Ignore] for all other errors.
 func OutcomeOf(err error) Outcome {
-	switch {
-	case err == nil:
+	type timeout interface { // as net.Error
+		error
+		Timeout() bool
+	}
+	if err == nil {
 		return Success
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, headgate.ErrUnavailable), errors.Is(err, ErrShed):
+	}
+	late, ok := errors.AsType[timeout](err)
+	switch {
+	case ok && late.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, headgate.ErrUnavailable), errors.Is(err, ErrShed):
 		return Overload
 	case errors.Is(err, context.Canceled):
 		return Canceled

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -29,6 +31,8 @@ func TestDo(t *testing.T) {
 		{failure, flow.Ignore},
 		{context.Canceled, flow.Canceled},
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), flow.Overload},
+		{fmt.Errorf("x: %w", os.ErrDeadlineExceeded), flow.Overload}, // as a connection's own deadline
+		{&net.OpError{Op: "dial", Err: errors.New("refused")}, flow.Ignore},
 		{headgate.ErrUnavailable, flow.Overload},
 		{&flow.Rejection{Reason: flow.ReasonBusy}, flow.Overload},
 	} {

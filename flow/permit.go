@@ -15,8 +15,8 @@ const (
 	Ignore Outcome = iota
 	// Success is for work that was done, so that its duration is meaningful.
 	Success
-	// Overload is for work that failed because something was too slow or too busy: a timeout, a
-	// refused connection, a 503 or RESOURCE_EXHAUSTED.
+	// Overload is for work that failed because something was too slow or too busy: a timeout, a 503 or
+	// RESOURCE_EXHAUSTED. A connection that is refused is none: nothing runs there.
 	Overload
 	// Unused is for work that never began. Gates that charge when work begins give the charge back.
 	// [Chain] uses it to give back permits when a later gate refuses.

@@ -293,7 +293,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 	res, err := c.t.base.RoundTrip(r)
 	now := time.Now()
 	if err != nil {
-		late, ended := errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.Canceled)
+		late, ended := flow.OutcomeOf(err) == flow.Overload, errors.Is(ctx.Err(), context.Canceled)
 		lost := errors.Is(context.Cause(ctx), errLost)
 		cancel()
 		outcome := flow.Ignore
