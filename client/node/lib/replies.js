@@ -10,8 +10,7 @@ const MAX_LINE = 8 << 10;
 const MAX_MEMBERS = 256;
 const MAX_DEPTH = 3;
 
-const CR = 13;
-const LF = 10;
+const [CR, LF] = [13, 10];
 
 /** An answer that is an error. */
 class ReplyError extends Error {}
@@ -55,14 +54,11 @@ class Replies {
 
   // value reads the value at #at and moves behind it. It is undefined if not all of it has arrived.
   #value(depth) {
-    const kind = this.#bytes[this.#at];
-    switch (kind) {
+    switch (this.#bytes[this.#at]) {
       case 0x2b: // +
         return this.#line();
-      case 0x2d: { // -
-        const text = this.#line();
-        return text === undefined ? undefined : new ReplyError(text);
-      }
+      case 0x2d: // -
+        return this.#line((text) => new ReplyError(text));
       case 0x3a: // :
         return this.#number(Number.MAX_SAFE_INTEGER);
       case 0x24: // $
@@ -78,7 +74,7 @@ class Replies {
     throw new Error("its answer is not in Redis's protocol, as Headgate speaks it");
   }
 
-  #line() {
+  #line(make = String) {
     const end = this.#bytes.indexOf(CR, this.#at);
     if ((end < 0 ? this.#bytes.length : end) - this.#at > MAX_LINE) {
       throw new RangeError(`its answer has a line of more than ${MAX_LINE} bytes`);
@@ -88,7 +84,7 @@ class Replies {
     }
     const text = this.#bytes.utf8Slice(this.#at + 1, end);
     this.#at = end + 2;
-    return text;
+    return make(text);
   }
 
   // ends reports whether the end of a line at a place has arrived.
