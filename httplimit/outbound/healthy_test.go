@@ -224,7 +224,8 @@ func TestFleetAtALimit(t *testing.T) {
 		var sum, runs float64
 		for _, processes := range []int{1, 5} {
 			for _, rate := range []int{52, 120} {
-				if race.Enabled && (processes == 1 || of.rare) || of.rare && (processes == 1 || rate == 52) {
+				// Those at 120 take seven times as long under the race detector, and find no more.
+				if race.Enabled && (processes == 1 || rate == 120 || of.rare) || of.rare && (processes == 1 || rate == 52) {
 					continue
 				}
 				bubbletest.Test(t, func(t *testing.T) {
