@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -30,6 +31,7 @@ import (
 type inline struct {
 	transport   *http.Transport // also has the settings
 	multiplexed bool            // the servers use HTTP/2
+	logger      *slog.Logger
 
 	mu     sync.Mutex
 	idle   map[string][]*inlineConn // by address; the last one was used last
@@ -261,8 +263,11 @@ func (c *inlineConn) exchange(r *http.Request) (*http.Response, error) {
 
 // finish is called when the answer was read to its end.
 func (c *inlineConn) finish(stop func() bool, reusable bool) {
-	// More bytes would be taken for the answer to the next request.
-	if stop() && reusable && c.r.Buffered() == 0 {
+	more := c.r.Buffered() > 0 // They would be taken for the answer to the next request.
+	if more {
+		c.of.logger.Warn("a target sends more than its answer", slog.String("target", c.address))
+	}
+	if stop() && reusable && !more {
 		c.of.put(c)
 	} else {
 		_ = c.conn.Close()

@@ -54,7 +54,7 @@ func newPool(u gatewayfile.Upstream, ws *watchers, o *Options) *pool {
 			which = 1
 		}
 		if transports[which] == nil {
-			transports[which] = &inline{transport: newTransport(&u, ws, p.conns, plain), multiplexed: plain, idle: make(map[string][]*inlineConn)}
+			transports[which] = &inline{transport: newTransport(&u, ws, p.conns, plain), multiplexed: plain, logger: o.Logger, idle: make(map[string][]*inlineConn)}
 			senders[which] = transports[which]
 			if u.LLM != nil && u.LLM.Heed {
 				senders[which] = heeding(transports[which], o)
