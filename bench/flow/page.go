@@ -22,7 +22,7 @@ var charted = map[string]string{simulate.Overload().Name: "overload", simulate.H
 // page is docs/flow-simulation.md and its charts.
 type page struct {
 	results map[string][]*simulate.Result // by scenario, in the order of contenders
-	cells   map[string]string             // by scenario
+	cells   map[string][]cell             // by scenario, in the order of entrants
 	back    map[string]string             // by scenario, of those in which something changes
 }
 
@@ -81,11 +81,11 @@ func (p *page) files() map[string][]byte {
 		fmt.Fprintf(&b, "\n## %s\n", g.title)
 		begin("")
 		if g.healthy && g.scenarios[0].Server.Shared {
-			fmt.Fprintf(&b, "| the worst of all scenarios |%s\n", p.worst(g))
+			fmt.Fprintf(&b, "| the worst of all scenarios |%s\n", g.text(p.worst(g)))
 			continue
 		}
 		for _, s := range g.scenarios {
-			fmt.Fprintf(&b, "| %s |%s\n", strings.TrimSuffix(s.Name, ", shared"), p.cells[s.Name])
+			fmt.Fprintf(&b, "| %s |%s\n", strings.TrimSuffix(s.Name, ", shared"), g.text(p.cells[s.Name]))
 			if p.back[s.Name] != "" {
 				back = append(back, s.Name)
 			}
@@ -109,21 +109,27 @@ func (p *page) files() map[string][]byte {
 	return files
 }
 
-// worst has the largest mean and the largest of all runs, for each entrant.
-func (p *page) worst(g group) (cells string) {
-	for i := range entrants {
-		var mean, most float64
-		for _, s := range g.scenarios {
-			var m, w float64
-			cell := strings.TrimSpace(strings.Split(p.cells[s.Name], "|")[i])
-			if _, err := fmt.Sscanf(cell, "%f/%f", &m, &w); err != nil {
-				panic(err)
-			}
-			mean, most = max(mean, m), max(most, w)
-		}
-		cells += fmt.Sprintf(" %.1f/%.1f |", mean, most)
+// text has the cells as they are in a row of the group's table.
+func (g group) text(cells []cell) (text string) {
+	digits := 2
+	if g.healthy {
+		digits = 1
 	}
-	return cells
+	for _, c := range cells {
+		text += fmt.Sprintf(" %.*f/%.*f |", digits, c.mean, digits, c.worst)
+	}
+	return text
+}
+
+// worst has the largest mean and the largest of all runs, for each entrant.
+func (p *page) worst(g group) []cell {
+	worst := make([]cell, len(entrants))
+	for _, s := range g.scenarios {
+		for i, c := range p.cells[s.Name] {
+			worst[i] = cell{max(worst[i].mean, c.mean), max(worst[i].worst, c.worst)}
+		}
+	}
+	return worst
 }
 
 // table has a row for each contender, and a column for each scenario that runs once.

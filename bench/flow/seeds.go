@@ -206,9 +206,12 @@ var entrants = []struct {
 
 var bounds = adaptive.Bounds{Initial: initial, Min: 1, Max: highest}
 
-// row has the cells of a scenario: what was refused if it is healthy, or what got done; and how long
-// it took until nine tenths got done again, if something changes.
-func row(s simulate.Scenario, healthy bool, run func(contender, simulate.Scenario) *simulate.Result) (cells, back string) {
+// cell is the mean and the worst of all runs.
+type cell struct{ mean, worst float64 }
+
+// row has the cells of a scenario, by entrant: what was refused in percent if it is healthy, or what got
+// done; and the text that says how long it took until nine tenths got done again, if something changes.
+func row(s simulate.Scenario, healthy bool, run func(contender, simulate.Scenario) *simulate.Result) (cells []cell, back string) {
 	var most []float64
 	if !healthy {
 		most = best(s)
@@ -242,9 +245,9 @@ func row(s simulate.Scenario, healthy bool, run func(contender, simulate.Scenari
 			after = append(after, took)
 		}
 		if healthy {
-			cells += fmt.Sprintf(" %.1f/%.1f |", mean(v), slices.Max(v))
+			cells = append(cells, cell{mean(v), slices.Max(v)})
 		} else {
-			cells += fmt.Sprintf(" %.2f/%.2f |", mean(v), slices.Min(v))
+			cells = append(cells, cell{mean(v), slices.Min(v)})
 		}
 		if changes {
 			slices.Sort(after)

@@ -82,7 +82,7 @@ func TestWrite(t *testing.T) {
 	if *write == "" {
 		return
 	}
-	p := page{results: make(map[string][]*simulate.Result), cells: make(map[string]string), back: make(map[string]string)}
+	p := page{results: make(map[string][]*simulate.Result), cells: make(map[string][]cell), back: make(map[string]string)}
 	var mu sync.Mutex // guards p
 	t.Run("runs", func(t *testing.T) {
 		for _, s := range scenarios() {
