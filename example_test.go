@@ -157,7 +157,7 @@ func ExampleNewRule() {
 		headgate.PerMinute(0),
 		headgate.Sliding(5, 3*time.Second).WithBurst(10))
 	fmt.Println(err)
-	// Output: headgate: rule "sign in": the name has ' ' at byte 4; spaces, control characters and braces are not allowed; limit 1: count is 0, must be 1 to 1000000000; limit 2: burst is 10, but sliding_window admits at most its count at once and has no burst
+	// Output: headgate: rule "sign in": the name has ' ' at byte 4; spaces, control characters and braces are not allowed; limit 1: count is 0, must be 1 to 9007199254740991; limit 2: burst is 10, but sliding_window admits at most its count at once and has no burst
 }
 
 func ExampleObserve() {

@@ -6,11 +6,16 @@ import (
 	"time"
 )
 
-// The bounds of a [Limit]. They keep every product that a decision needs within
-// what both Go's 64-bit integers and Lua's doubles hold exactly.
+// The bounds of a [Limit], and of what is asked of it.
 const (
-	// MaxCount is the largest Count, Burst and cost: 10^9.
-	MaxCount = 1_000_000_000
+	// MaxCount is the largest Count and Burst of a limit, and the largest cost of
+	// a request: 2^53 - 1, which is the largest number that Lua, JavaScript and
+	// JSON hold exactly. A SlidingWindow has at most MaxLog, and a Penalty counts
+	// at most MaxPermits denials.
+	MaxCount = 1<<53 - 1
+	// MaxPermits is the largest number of permits that work in progress holds at a
+	// time: 10^9.
+	MaxPermits = 1_000_000_000
 	// MaxPeriod is the longest Period: 366 days.
 	MaxPeriod = 366 * 24 * time.Hour
 	// MaxRefill is the longest time a token or leaky bucket may take from empty
@@ -116,7 +121,8 @@ var nominal = [alignments]time.Duration{
 type Limit struct {
 	// Algorithm is the arithmetic; TokenBucket if left out.
 	Algorithm Algorithm
-	// Count is how many units pass in a Period: 1 to MaxCount.
+	// Count is how many units pass in a Period: 1 to MaxCount, and less for some
+	// algorithms; see MaxCount.
 	Count int64
 	// Period is the length of the window, or the time in which Count units are
 	// refilled: whole microseconds from 1 µs to MaxPeriod. With a calendar
@@ -219,8 +225,12 @@ func (l *Limit) check() (problems Problems) {
 	if l.Align >= alignments {
 		problems.Add("align", "alignment %d is unknown", l.Align)
 	}
-	if l.Count < 1 || l.Count > MaxCount {
-		problems.Add("count", "count is %d, must be 1 to %d", l.Count, MaxCount)
+	most := int64(MaxCount)
+	if l.Algorithm == Penalty {
+		most = MaxPermits
+	}
+	if l.Count < 1 || l.Count > most {
+		problems.Add("count", "count is %d, must be 1 to %d", l.Count, most)
 	}
 	calendar := l.Align >= AlignMinute
 	switch {

@@ -107,7 +107,7 @@ func TestLimiterMistakes(t *testing.T) {
 	two, _ := fixed(headgate.MustRule("r", headgate.PerHour(5)), headgate.MustRule("s", headgate.PerHour(5)))
 	for _, l := range []*headgate.Limiter{l, two} {
 		for _, n := range []int64{0, -1, headgate.MaxCount + 1} {
-			want := fmt.Sprintf("the cost is %d, must be 1 to 1000000000", n)
+			want := fmt.Sprintf("the cost is %d, must be 1 to 9007199254740991", n)
 			_, allow := l.AllowN(t.Context(), "k", n)
 			_, peek := l.Peek(t.Context(), "k", n)
 			for name, err := range map[string]error{"AllowN": allow, "Peek": peek, "Refund": l.Refund(t.Context(), "k", n, 0), "WaitN": l.WaitN(t.Context(), "k", n)} {

@@ -192,7 +192,7 @@ func parsePenalty(words []string, fail func(string, ...any) (Limit, error)) (Lim
 	l := Limit{Algorithm: Penalty}
 	var err error
 	if l.Count, err = parseCount(words[0]); err != nil {
-		return fail("count %q is not a whole number from 1 to %d", words[0], MaxCount)
+		return fail("count %q is not a whole number from 1 to %d", words[0], MaxPermits)
 	}
 	for rest := words[2:]; len(rest) > 0; {
 		var to *time.Duration

@@ -20,7 +20,7 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 	num, den := r.num, r.den
 	// The fraction may have been stored for a rate with a larger numerator. It then becomes the
 	// largest fraction of this rate, which is off by less than a microsecond.
-	s.Extra = uint32(min(int64(s.Extra), num-1))
+	s.Extra = min(s.Extra, num-1)
 	if now < s.Stamp || now == s.Stamp && s.Extra > 0 {
 		s.Stamp, s.Extra = now, 0
 		return s
@@ -44,10 +44,10 @@ func advanceBucket(r rate, s State, now headgate.Instant) State {
 	if units == 0 {
 		return s
 	}
-	s.Used -= uint32(units)
+	s.Used -= int64(units)
 	back := (int64(rest) + num - 1) / num
 	s.Stamp = plus(now, Micros(-back))
-	s.Extra = uint32(back*num - int64(rest))
+	s.Extra = back*num - int64(rest)
 	return s
 }
 
@@ -59,7 +59,7 @@ func drain(r rate, s State, now headgate.Instant, units int64) Micros {
 		return 0
 	}
 	num, den := r.num, r.den
-	since := int64(minus(now, s.Stamp))*num - int64(s.Extra) // below den
+	since := int64(minus(now, s.Stamp))*num - s.Extra // below den
 	hi, lo := bits.Mul64(uint64(units), uint64(den))
 	lo, borrow := bits.Sub64(lo, uint64(since), 0)
 	hi -= borrow
@@ -106,14 +106,14 @@ func refundBucket(r rate, s State, now headgate.Instant, cost int64, at headgate
 	// A unit that has been refilled in part is given back in part.
 	num, den := r.num, r.den
 	back := cost - units
-	since := int64(minus(now, s.Stamp))*num - int64(s.Extra) - rest
+	since := int64(minus(now, s.Stamp))*num - s.Extra - rest
 	if since < 0 {
 		back--
 		since += den
 	}
-	if back >= int64(s.Used) {
+	if back >= s.Used {
 		return State{}
 	}
 	late := (since + num - 1) / num
-	return State{Stamp: plus(now, Micros(-late)), Used: s.Used - uint32(back), Extra: uint32(late*num - since)}
+	return State{Stamp: plus(now, Micros(-late)), Used: s.Used - back, Extra: late*num - since}
 }

@@ -64,9 +64,9 @@ func ceil(r *big.Rat) *big.Int {
 // exact is the level that a state stands for, without any rounding.
 func exact(l *headgate.Limit, s algorithm.State, now headgate.Instant) *big.Rat {
 	num, den := l.Rate()
-	since := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(now-s.Stamp)), big.NewRat(int64(s.Extra), num))
+	since := new(big.Rat).Sub(new(big.Rat).SetInt64(int64(now-s.Stamp)), big.NewRat(s.Extra, num))
 	gone := since.Mul(since, big.NewRat(num, den))
-	return gone.Sub(new(big.Rat).SetInt64(int64(s.Used)), gone)
+	return gone.Sub(new(big.Rat).SetInt64(s.Used), gone)
 }
 
 // randomLimit makes a bucket of any rate that is allowed, remainders of all sizes
@@ -180,7 +180,7 @@ func TestBucketExtremes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := one(t, c.limit)
 			s := algorithm.Advance(l, c.state, c.now)
-			if int64(s.Used) != c.used {
+			if s.Used != c.used {
 				t.Errorf("%d units are in use, want %d", s.Used, c.used)
 			}
 			var d headgate.Decision

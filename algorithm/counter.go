@@ -22,10 +22,8 @@ func advanceCounter(l *headgate.Limit, s State, now headgate.Instant) State {
 		}
 		return State{Stamp: plus(s.Stamp, period), Extra: s.Used}
 	case now < plus(s.Stamp, -period):
-		// The sum is bounded by MaxCount, at which every limit is full. Otherwise it could overflow
-		// the field after many steps of the clock.
-		all := min(int64(s.Used)+int64(s.Extra), headgate.MaxCount)
-		return State{Stamp: aligned(now, period), Used: uint32(all)}
+		// The sum is bounded, so that it does not overflow after many steps of the clock.
+		return State{Stamp: aligned(now, period), Used: max(s.Used, min(s.Used+s.Extra, MaxUsed(l)))}
 	}
 	return s
 }
@@ -38,11 +36,11 @@ func weight(l *headgate.Limit, s State, now headgate.Instant) int64 {
 	}
 	period := l.Micros()
 	left := period - max(0, int64(minus(now, s.Stamp)))
-	return scale(int64(s.Extra), left, period, period-1)
+	return scale(s.Extra, left, period, period-1)
 }
 
 func retryCounter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
-	period, used, before := l.Micros(), int64(s.Used), int64(s.Extra)
+	period, used, before := l.Micros(), s.Used, s.Extra
 	room := l.Count - cost
 	if used <= room {
 		// The weight of the window before must shrink to the room that the current window leaves.
@@ -68,15 +66,15 @@ func refundCounter(l *headgate.Limit, s State, cost int64, at headgate.Instant) 
 	this, before := cost, int64(0)
 	switch {
 	case at == 0:
-		this = min(cost, int64(s.Used))
+		this = min(cost, s.Used)
 		before = cost - this
 	case at < plus(s.Stamp, -periodOf(l)): // the units were charged before both windows
 		this = 0
 	case at < s.Stamp:
 		this, before = 0, cost
 	}
-	s.Used -= uint32(min(this, int64(s.Used)))
-	s.Extra -= uint32(min(before, int64(s.Extra)))
+	s.Used -= min(this, s.Used)
+	s.Extra -= min(before, s.Extra)
 	if s.Used == 0 && s.Extra == 0 {
 		return State{}
 	}

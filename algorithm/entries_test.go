@@ -39,8 +39,8 @@ func TestEntries(t *testing.T) {
 func TestOwable(t *testing.T) {
 	need := algorithm.Need{Horizon: 1_000_000, Count: 100}
 	g := new(algorithm.Log)
-	for _, want := range []int64{headgate.MaxCount - 5, 5, 0} {
-		owed := g.Owable(40, headgate.MaxCount-5, need)
+	for _, want := range []int64{1_000_000_000 - 5, 5, 0} {
+		owed := g.Owable(40, 1_000_000_000-5, need)
 		if owed != want {
 			t.Fatalf("%d can be owed, want %d", owed, want)
 		}

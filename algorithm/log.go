@@ -199,11 +199,11 @@ func (g *Log) settle() {
 }
 
 // Owable returns how many of cost units to charge that need not fit. No log ever holds more than
-// MaxCount units within the horizon of the list that is charged, so the result may be below cost.
+// 10^9 units within the horizon of the list that is charged, so the result may be below cost.
 // Stepped must be false for the log.
 func (g *Log) Owable(now headgate.Instant, cost int64, need Need) int64 {
 	live := g.before(len(g.entries)) - g.before(g.after(max(plus(now, -need.Horizon), g.forgotten(now))))
-	return min(cost, headgate.MaxCount-live)
+	return min(cost, maxLogged-live)
 }
 
 // Add appends an entry to a log that was opened for it; see [Log.Open].

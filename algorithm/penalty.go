@@ -16,8 +16,8 @@ const (
 )
 
 // seconds returns the longest block of a limit in seconds, rounded up.
-func seconds(l *headgate.Limit) uint32 {
-	return uint32((max(l.Block, l.MaxBlock) + time.Second - 1) / time.Second)
+func seconds(l *headgate.Limit) int64 {
+	return int64((max(l.Block, l.MaxBlock) + time.Second - 1) / time.Second)
 }
 
 // longestBlock returns the longest block that a penalty with state s can be in.
@@ -43,7 +43,7 @@ func advancePenalty(l *headgate.Limit, s State, now headgate.Instant) State {
 // blocked reports whether a penalty denies at now. The state must have been
 // advanced to now.
 func blocked(l *headgate.Limit, s State, now headgate.Instant) bool {
-	return int64(s.Used) >= l.Count && now < s.Stamp
+	return s.Used >= l.Count && now < s.Stamp
 }
 
 // Punish counts a denial by another limit of the rule. s is the state of the penalty, which must
@@ -54,10 +54,10 @@ func Punish(l *headgate.Limit, s State, now headgate.Instant) State {
 	}
 	blocks := s.Extra & blocksMask
 	s.Extra = blocks | max(s.Extra>>blocksBits, seconds(l))<<blocksBits
-	if s.Used++; int64(s.Used) < l.Count {
+	if s.Used++; s.Used < l.Count {
 		return s
 	}
-	s.Used = uint32(l.Count)
+	s.Used = l.Count
 	// This halves the bound instead of doubling the block. After some blocks of half an hour or
 	// more, the doubled block would overflow an integer.
 	block := max(l.Block, l.MaxBlock).Microseconds()
@@ -79,7 +79,7 @@ func describePenalty(d *headgate.Decision, l *headgate.Limit, s State, now headg
 	}
 	d.ResetAfter = (minus(s.Stamp, now) + longestBlock(l, s)).Duration()
 	if now < s.Stamp {
-		d.Remaining = max(0, l.Count-int64(s.Used))
+		d.Remaining = max(0, l.Count-s.Used)
 	}
 	if !d.Allowed {
 		d.RetryAfter = minus(s.Stamp, now).Duration()

@@ -51,8 +51,9 @@ const (
 	// maxOwn is the maximum number of own buckets for a rule and key. If more lists are slower, two
 	// lists of neighboring rates share a bucket, which drains at the slower rate.
 	maxOwn = 4
-	// BucketSlots is the maximum number of states that a store keeps for a Bucket.
-	BucketSlots = 2 + maxOwn
+	// BucketSlots is the maximum number of states that a store keeps for a Bucket: two for itself, one
+	// for each own bucket, and the high halves of all of them.
+	BucketSlots = 2 * (2 + maxOwn)
 )
 
 // rate returns the rate of a count.
@@ -97,15 +98,15 @@ func (b *Bucket) insert(o ownBucket, now headgate.Instant) {
 	if n := len(b.own); n > maxOwn {
 		fast := &b.own[n-1]
 		b.own[n-2].wide = true
-		b.own[n-2].raise(int64(fast.state.Used), now)
+		b.own[n-2].raise(fast.state.Used, now)
 		b.own = b.own[:n-1]
 	}
 }
 
 // raise makes sure that at least the given units are in use at now.
 func (o *ownBucket) raise(units int64, now headgate.Instant) {
-	if units >= int64(o.state.Used) {
-		o.state = State{Stamp: now, Used: uint32(units)}
+	if units >= o.state.Used {
+		o.state = State{Stamp: now, Used: units}
 	}
 }
 
@@ -148,7 +149,7 @@ func (b *Bucket) ask(l *headgate.Limit, now headgate.Instant) bool {
 	if o := b.find(b.count); o == nil {
 		b.insert(ownBucket{count: b.count, state: b.all}, now)
 	} else {
-		o.raise(int64(b.all.Used), now)
+		o.raise(b.all.Used, now)
 	}
 	b.all.Stamp, b.all.Extra, b.count = now, 0, l.Count
 	return true
@@ -165,9 +166,9 @@ func (b *Bucket) drop() {
 // Used returns how many units are in use for a list. For Used and all methods below, the bucket
 // must have been advanced.
 func (b *Bucket) Used(l *headgate.Limit) int64 {
-	used := int64(b.all.Used)
+	used := b.all.Used
 	if o := b.find(l.Count); o != nil {
-		used = max(used, int64(o.state.Used))
+		used = max(used, o.state.Used)
 	}
 	return used
 }
@@ -181,7 +182,7 @@ func (b *Bucket) Charge(l *headgate.Limit, now headgate.Instant, cost int64) {
 		return
 	}
 	b.round()
-	add := func(s *State) { s.Used += uint32(min(cost, headgate.MaxCount-int64(s.Used))) }
+	add := func(s *State) { s.Used += min(cost, max(0, MaxUsed(l)-s.Used)) }
 	o := b.find(l.Count)
 	if b.all.Used == 0 {
 		b.all, b.count, b.since = State{Stamp: now}, l.Count, 0
@@ -214,7 +215,7 @@ func (b *Bucket) Refund(l *headgate.Limit, now headgate.Instant, cost int64, at 
 		case at != 0:
 			*s = refundBucket(r, *s, now, cost, at, used)
 		default:
-			if s.Used -= uint32(min(cost, int64(s.Used))); s.Used == 0 {
+			if s.Used -= min(cost, s.Used); s.Used == 0 {
 				*s = State{}
 			}
 		}
@@ -252,19 +253,19 @@ func (b *Bucket) Clone() *Bucket {
 
 // Busy returns the time until no list has units in use, if nothing else comes.
 func (b *Bucket) Busy(now headgate.Instant) Micros {
-	busy := drain(b.rate(b.count), b.all, now, int64(b.all.Used))
+	busy := drain(b.rate(b.count), b.all, now, b.all.Used)
 	for i := range b.own {
 		o := &b.own[i]
-		busy = max(busy, drain(b.rate(o.count), o.state, now, int64(o.state.Used)))
+		busy = max(busy, drain(b.rate(o.count), o.state, now, o.state.Used))
 	}
 	return busy
 }
 
 // wait returns the time until no more than left units are in use for a list.
 func (b *Bucket) wait(l *headgate.Limit, now headgate.Instant, left int64) Micros {
-	t := drain(b.rate(b.count), b.all, now, int64(b.all.Used)-left)
+	t := drain(b.rate(b.count), b.all, now, b.all.Used-left)
 	if o := b.find(l.Count); o != nil {
-		t = max(t, drain(b.rate(o.count), o.state, now, int64(o.state.Used)-left))
+		t = max(t, drain(b.rate(o.count), o.state, now, o.state.Used-left))
 	}
 	return t
 }

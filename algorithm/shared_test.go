@@ -33,8 +33,12 @@ func TestSharedBucket(t *testing.T) {
 		}
 		var slots [algorithm.BucketSlots]algorithm.State
 		save := func(l *headgate.Limit, c algorithm.Counter) {
-			all, n := c.Slots(l)
-			copy(slots[:n], all[:n])
+			all, changed := c.Slots(l)
+			for i := range all {
+				if changed&(1<<i) != 0 {
+					slots[i] = all[i]
+				}
+			}
 		}
 		now := headgate.Instant(1e15)
 		load := func(l *headgate.Limit) algorithm.Counter {

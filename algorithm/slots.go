@@ -26,7 +26,7 @@ func (c Counter) Advance(l *headgate.Limit, now headgate.Instant) (advanced Coun
 // counter, these are the units of its current window.
 func (c Counter) Used(l *headgate.Limit) int64 {
 	if c.Bucket == nil {
-		return int64(c.State.Used)
+		return c.State.Used
 	}
 	return c.Bucket.Used(l)
 }
@@ -81,21 +81,38 @@ func (c Counter) Expires(d *headgate.Decision) headgate.Instant {
 }
 
 // LoadCounter returns the counter of a limit. at returns what a store keeps in slot i of the limit.
-// LoadCounter reads slot 0 and, if there can be further states, the slots 1 to BucketSlots - 1.
-// known says that these are empty unless [HasSlots] is true for slot 0.
+// LoadCounter reads slot 0 and, if there can be further states, others up to BucketSlots - 1. known says
+// that these are empty unless [HasSlots] is true for slot 0.
 func LoadCounter(l *headgate.Limit, known bool, at func(i int) State) Counter {
 	first := at(0)
 	s, plain := Plain(l, first)
-	if l.Algorithm > headgate.LeakyBucket || plain && known {
+	switch {
+	case l.Algorithm > headgate.LeakyBucket && !plain: // a sliding counter
+		if high := at(highHalf); high.Stamp == s.Stamp {
+			s.Used, s.Extra = s.Used&(halved-1)|high.Used*halved, s.Extra&(halved-1)|high.Extra*halved
+		}
+		return Counter{State: s}
+	case l.Algorithm > headgate.LeakyBucket || plain && known:
 		return Counter{State: s}
 	}
 	slots := [BucketSlots]State{first}
-	for i := 1; i < BucketSlots && (!known || HasSlots(first)); i++ {
+	if known && HasSlots(first) && first.Extra&alone != 0 {
+		slots[highHalf] = at(highHalf)
+		if s, count, _, ok := join(first, slots[highHalf]); ok && count == l.Count {
+			return Counter{State: s}
+		}
+	}
+	for i := 1; i < highHalf && (!known || HasSlots(first)); i++ {
 		slots[i] = at(i)
 		plain = plain && slots[i].Extra < marked
 	}
 	if plain {
 		return Counter{State: s}
+	}
+	for i := range highHalf {
+		if slots[i].Extra >= ownHalf || HasSlots(slots[i]) {
+			slots[i+highHalf] = at(i + highHalf)
+		}
 	}
 	if s, alone := unshared(l, &slots); alone {
 		return Counter{State: s}
@@ -109,18 +126,24 @@ func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool
 	if MarkOf(l) != 0 {
 		return s, false
 	}
-	for _, other := range slots[2:] {
+	first, second := slots[0], slots[1]
+	for _, other := range slots[2:highHalf] {
 		if other.Extra >= marked {
 			return s, false
 		}
 	}
-	s = slots[0]
-	switch second := slots[1]; {
-	case s.IsZero() && second.Extra < marked:
-		return s, true
-	case HasSlots(s) && s.Used > 0 && second.Used == 0 && second.Extra == uint32(large+l.Count):
+	s, count, _, halves := join(first, slots[highHalf])
+	switch {
+	case halves:
+		return s, count == l.Count && second.Extra < marked
+	case first.IsZero():
+		return s, second.Extra < marked
+	case HasSlots(first):
 		s.Extra -= several
-		return s, true
+		return s, s.Used > 0 && second.Used == 0 && l.Count <= maxOrdinary && second.Extra == large+l.Count
+	case first.Extra >= marked:
+		count, s.Extra = unmark(first.Extra)
+		return s, count == l.Count && second.Extra < marked
 	}
 	return State{}, false
 }
@@ -128,22 +151,36 @@ func unshared(l *headgate.Limit, slots *[BucketSlots]State) (s State, alone bool
 // Single returns what a store is to keep for the counter, if that is one state in the limit's own
 // slot. The store has no state in the other slots then, and needs none.
 func (c Counter) Single(l *headgate.Limit) (s State, single bool) {
-	if c.Bucket != nil || l.Algorithm <= headgate.LeakyBucket && MarkOf(l) == 0 {
+	switch {
+	case c.Bucket != nil:
+		return s, false
+	case l.Algorithm <= headgate.LeakyBucket && (MarkOf(l) == 0 || c.State.Used >= halved),
+		l.Algorithm == headgate.SlidingCounter && (Big(l) || c.State.Used >= halved || c.State.Extra >= halved):
 		return s, false
 	}
 	return Mark(l, c.State), true
 }
 
-// Slots returns what a store is to keep in the slots of the limit. Only the first n slots may
-// differ from what the store has.
-func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, n int) {
+// Slots returns what a store is to keep in the slots of the limit. Only the slots whose bits are set in
+// changed may differ from what the store has.
+func (c Counter) Slots(l *headgate.Limit) (slots [BucketSlots]State, changed uint) {
 	if c.Bucket != nil {
-		return c.Bucket.Slots(), BucketSlots
+		return c.Bucket.Slots(), 1<<BucketSlots - 1
 	}
-	if s, single := c.Single(l); single {
+	s, single := c.Single(l)
+	switch {
+	case single:
 		slots[0] = s
 		return slots, 1
+	case l.Algorithm == headgate.SlidingCounter:
+		s = c.State
+		if slots[0] = s; s.Used >= halved || s.Extra >= halved {
+			slots[0] = State{s.Stamp, lowHalf(s.Used), lowHalf(s.Extra)}
+			slots[highHalf] = State{s.Stamp, s.Used >> 31, s.Extra >> 31}
+		}
+		return slots, 1 | 1<<highHalf
+	case l.Count > maxOrdinary:
+		return keep(l.Count, rateOf(l), c.State), 1 | 1<<highHalf
 	}
-	slots, _ = Kept(l, l.Count, c.State)
-	return slots, 2
+	return keep(l.Count, rateOf(l), c.State), 1 | 1<<1 | 1<<highHalf
 }

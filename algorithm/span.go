@@ -43,10 +43,10 @@ type Span struct {
 	// Until is when the span ends.
 	Until headgate.Instant
 	// Count is the largest count of the windows of all lists that the span covers.
-	Count uint32
+	Count int64
 	// Short is how many charges since the last squeeze came from lists with a shorter horizon than
 	// the log's; see squeeze.
-	Short uint32
+	Short int64
 }
 
 // MaxSpans is the maximum number of spans of a log. A charge that would need one more extends the
@@ -56,6 +56,8 @@ const MaxSpans = 4
 const (
 	// A span lasts longer than needed by 1/spanSlack of its horizon.
 	spanSlack = 8
+	// maxLogged is the largest number of units that a log holds within the horizon of a list.
+	maxLogged = maxOrdinary
 	// maxShort is the number of charges by lists with shorter horizons after which a log is
 	// squeezed.
 	maxShort = 1024
@@ -145,7 +147,7 @@ func (g *Log) Open(now headgate.Instant, need Need) {
 	s := g.cover(now, need)
 	if need.Horizon < horizon {
 		s.Short++
-		if units := g.before(len(g.entries)) - g.before(g.after(plus(now, -horizon))); s.Short >= maxShort || units > 2*headgate.MaxCount {
+		if units := g.before(len(g.entries)) - g.before(g.after(plus(now, -horizon))); s.Short >= maxShort || units > 2*maxLogged {
 			s.Short = 0
 			g.squeeze(now, need.Horizon)
 		}
@@ -157,11 +159,11 @@ func (g *Log) Open(now headgate.Instant, need Need) {
 func (g *Log) cover(now headgate.Instant, need Need) *Span {
 	for i := len(g.spans) - 1; i >= 0; i-- { // the shortest first
 		if s := &g.spans[i]; s.Horizon >= need.Horizon && s.Until >= plus(now, need.Horizon) {
-			s.Count = max(s.Count, uint32(need.Count))
+			s.Count = max(s.Count, need.Count)
 			return s
 		}
 	}
-	own := Span{Horizon: need.Horizon, Until: plus(now, need.Horizon+need.Horizon/spanSlack), Count: uint32(need.Count)}
+	own := Span{Horizon: need.Horizon, Until: plus(now, need.Horizon+need.Horizon/spanSlack), Count: need.Count}
 	if g.spans == nil {
 		g.spans = g.first[:0]
 	}
@@ -201,7 +203,7 @@ func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 	count := int64(0)
 	for _, s := range g.spans {
 		if s.Until > now {
-			count = max(count, int64(s.Count))
+			count = max(count, s.Count)
 		}
 	}
 	total := g.entries[n-1].Sum
@@ -216,6 +218,6 @@ func (g *Log) squeeze(now headgate.Instant, horizon Micros) {
 		g.drop(first - 1)
 		g.base = base
 	}
-	// No limit admits more than MaxCount units, so older ones are dropped.
-	g.base = max(g.base, min(total-headgate.MaxCount, g.entries[0].Sum-1))
+	// No limit admits more than maxLogged units, so older ones are dropped.
+	g.base = max(g.base, min(total-maxLogged, g.entries[0].Sum-1))
 }

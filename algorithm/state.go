@@ -17,10 +17,13 @@ import (
 //	sliding_counter when the window began       units in it         units in the window before
 //	penalty         when the block or, before   denials counted     blocks so far, and the
 //	                it, the period ends                             longest that there can be
+//
+// What a store keeps is a State, too, in other forms; see [Counter.Slots]. There, Used and Extra have
+// 32 bits, and Stamp has 55.
 type State struct {
 	Stamp headgate.Instant
-	Used  uint32
-	Extra uint32
+	Used  int64
+	Extra int64
 }
 
 // IsZero reports whether the counter is fully free.
@@ -71,7 +74,7 @@ func Reached(l *headgate.Limit, s State) headgate.Instant {
 // Fits reports whether the limit admits cost at now. The state must have been
 // advanced to now.
 func Fits(l *headgate.Limit, s State, now headgate.Instant, cost int64) bool {
-	used := int64(s.Used)
+	used := s.Used
 	switch l.Algorithm {
 	case headgate.SlidingCounter:
 		used += weight(l, s, now)
@@ -81,13 +84,13 @@ func Fits(l *headgate.Limit, s State, now headgate.Instant, cost int64) bool {
 	return used+cost <= l.Capacity()
 }
 
-// Charge adds cost to a state that was advanced to now, whether it fits or not. No counter ever has
-// more than MaxCount units in use; units beyond that are not counted.
+// Charge adds cost to a state that was advanced to now, whether it fits or not. It does not count
+// units beyond [MaxUsed].
 func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State {
 	if l.Algorithm == headgate.Penalty {
 		return s
 	}
-	if cost = min(cost, headgate.MaxCount-int64(s.Used)); cost <= 0 {
+	if cost = min(cost, MaxUsed(l)-s.Used); cost <= 0 {
 		return s
 	}
 	if s.IsZero() {
@@ -100,7 +103,7 @@ func Charge(l *headgate.Limit, s State, now headgate.Instant, cost int64) State 
 			s.Stamp = now
 		}
 	}
-	s.Used += uint32(cost)
+	s.Used += cost
 	return s
 }
 
@@ -134,7 +137,7 @@ func Refund(l *headgate.Limit, s State, now headgate.Instant, cost int64, at hea
 			return refundBucket(rateOf(l), s, now, cost, at, used)
 		}
 	}
-	if s.Used -= uint32(min(cost, int64(s.Used))); s.Used == 0 {
+	if s.Used -= min(cost, s.Used); s.Used == 0 {
 		return State{}
 	}
 	return s
@@ -179,7 +182,7 @@ func Describe(d *headgate.Decision, l *headgate.Limit, before, s State, now head
 // answer is Describe for a limit that is not a penalty. It does not fill a Decision, because that
 // takes long in comparison.
 func answer(l *headgate.Limit, before, s State, now headgate.Instant, cost int64, fits bool) (remaining int64, retry, reset, delay time.Duration) {
-	used := int64(s.Used)
+	used := s.Used
 	var free Micros
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
@@ -195,7 +198,7 @@ func answer(l *headgate.Limit, before, s State, now headgate.Instant, cost int64
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
-			delay = drain(rateOf(l), before, now, int64(before.Used)).Duration()
+			delay = drain(rateOf(l), before, now, before.Used).Duration()
 		}
 	case cost > l.Capacity():
 		retry = headgate.Never
@@ -209,7 +212,7 @@ func answer(l *headgate.Limit, before, s State, now headgate.Instant, cost int64
 func retryAfter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		return drain(rateOf(l), s, now, int64(s.Used)+cost-l.Capacity())
+		return drain(rateOf(l), s, now, s.Used+cost-l.Capacity())
 	case headgate.FixedWindow:
 		return minus(s.Stamp, now)
 	default:

@@ -36,7 +36,7 @@ const (
 	// windowKind is the kind of all Words that hold the units of windows.
 	windowKind = math.MaxUint32
 	// A window never has more than MaxCount units, which is below 2^unitBits.
-	unitBits = 30
+	unitBits = 53
 )
 
 // KindOf tells apart what Words can mean: two Words of one counter may be compared only if their
@@ -45,6 +45,9 @@ const (
 func KindOf(l *headgate.Limit) uint32 {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
+		if Big(l) {
+			return 0
+		}
 		return uint32(l.Count)
 	case headgate.FixedWindow, headgate.SlidingCounter:
 		return windowKind
@@ -95,17 +98,17 @@ func (w Word) DrawWindow(l *headgate.Limit, origin, now headgate.Instant, cost i
 	case s.IsZero():
 	case l.Algorithm == headgate.FixedWindow:
 		before = advanceFixed(l, s, now)
-		used = int64(before.Used)
+		used = before.Used
 	default:
 		before = advanceCounter(l, s, now)
-		used = int64(before.Used) + weight(l, before, now)
+		used = before.Used + weight(l, before, now)
 	}
 	switch {
 	case before != s && Moved(s, before, now):
 		return NoWord, before, false
 	case used+cost > l.Count:
 		return w, before, false
-	case before == s && w != 0 && int64(s.Used)+cost < 1<<f.units:
+	case before == s && w != 0 && s.Used+cost < 1<<f.units:
 		return w + Word(cost), before, true
 	}
 	return wordOfWindow(l, Charge(l, before, now, cost), f), before, true
@@ -120,7 +123,7 @@ func DescribeState(l *headgate.Limit, before State, now headgate.Instant, cost i
 	case before.IsZero():
 		after = Charge(l, before, now, cost)
 	default:
-		after.Used += uint32(cost) // the limit bounds it
+		after.Used += cost // the limit bounds it
 	}
 	return answer(l, before, after, now, cost, fits)
 }
@@ -272,10 +275,10 @@ func (w Word) window(l *headgate.Limit, f window) State {
 	if w == 0 {
 		return State{}
 	}
-	s := State{Used: uint32(w & (1<<f.units - 1))}
+	s := State{Used: int64(w & (1<<f.units - 1))}
 	w >>= f.units
 	if l.Algorithm == headgate.SlidingCounter {
-		s.Extra = uint32(w & (1<<f.units - 1))
+		s.Extra = int64(w & (1<<f.units - 1))
 		w >>= f.units
 	}
 	s.Stamp = f.base + headgate.Instant(w)*f.tick
@@ -316,16 +319,23 @@ func wordOfBucket(r rate, s State, origin headgate.Instant) (w Word, high uint32
 	if s.Used == 0 {
 		return 0, 0
 	}
-	n := times(int64(s.Used), r.den).plus(number{0, uint64(s.Extra)})
+	n := times(s.Used, r.den).plus(number{0, uint64(s.Extra)})
 	if s.Stamp < origin {
 		n = n.minus(times(int64(minus(origin, s.Stamp)), r.num))
-		return Word(n.lo), uint32(n.hi)
+		return n.word()
 	}
 	at, ok := since(origin, s.Stamp, r.num)
 	if !ok {
 		return NoWord, 0
 	}
-	n = n.plus(number{0, at})
+	return n.plus(number{0, at}).word()
+}
+
+// word returns the Word and the high that a number is, or NoWord.
+func (n number) word() (w Word, high uint32) {
+	if n.hi > math.MaxUint32 {
+		return NoWord, 0
+	}
 	return Word(n.lo), uint32(n.hi)
 }
 
@@ -345,7 +355,7 @@ func StateOf(l *headgate.Limit, kind uint32, w Word, high uint32, origin, now he
 	}
 	since := (used*uint64(r.den) - busy.lo) &^ (1 << wordBits) // time since used units were in use, in 1/num µs
 	late := number{0, since}.over(uint64(r.num))
-	return State{Stamp: plus(now, -Micros(late)), Used: uint32(used), Extra: uint32(late*uint64(r.num) - since)}
+	return State{Stamp: plus(now, -Micros(late)), Used: int64(used), Extra: int64(late*uint64(r.num) - since)}
 }
 
 // FreeAt returns when a counter with the Word is free, rounded up. For the Word 0 that is long ago.

@@ -27,7 +27,7 @@ func wordLimit(rng *rand.Rand) *headgate.Limit {
 		default:
 			l.Algorithm = []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)]
 			if rng.IntN(2) == 0 {
-				l.Burst = 1 + rng.Int64N(min(3*l.Count, headgate.MaxCount))
+				l.Burst = 1 + rng.Int64N(3*l.Count)
 			}
 		}
 		if rule, err := headgate.NewRule("r", l); err == nil && algorithm.KindOf(&rule.Limits()[0]) != 0 {
@@ -157,13 +157,24 @@ func TestWordIsState(t *testing.T) {
 	}
 }
 
+// TestNoWord: a state whose numbers have no room in a Word and its high has none.
+func TestNoWord(t *testing.T) {
+	l := &headgate.MustRule("r", headgate.Per(1, headgate.MaxPeriod)).Limits()[0]
+	if word, high := algorithm.WordOf(l, algorithm.State{Stamp: 5, Used: headgate.MaxCount}, 0); word != algorithm.NoWord {
+		t.Errorf("the Word is %d with the high %d, want none", word, high)
+	}
+	if kind := algorithm.KindOf(&headgate.MustRule("r", headgate.PerSecond(1_000_000_001)).Limits()[0]); kind != 0 {
+		t.Errorf("the kind of a big bucket is %d, want none", kind)
+	}
+}
+
 // TestWordOfTheLongest: the Word of a bucket that takes longer to drain than can be told, because its
 // burst was lowered, is its state as any other.
 func TestWordOfTheLongest(t *testing.T) {
 	origin := headgate.Instant(1_774_738_797_123_457)
 	for _, l := range []headgate.Limit{headgate.Per(1, headgate.MaxPeriod), headgate.Per(2, headgate.MaxPeriod-time.Microsecond)} {
 		limit := &headgate.MustRule("r", l).Limits()[0]
-		s := algorithm.State{Stamp: origin + 5, Used: headgate.MaxCount}
+		s := algorithm.State{Stamp: origin + 5, Used: 1_000_000_000}
 		word, high := algorithm.WordOf(limit, s, origin)
 		if got := algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, origin+5); got != s {
 			t.Errorf("%v: the state is %+v, want %+v", limit, got, s)

@@ -41,5 +41,5 @@ rules:
 	// Output:
 	// policy.yml:4:5: a rule has no field "macth"; did you mean "match"?
 	// policy.yml:6:14: limit "20 pr 60s": write it as "20 per 60s", "50 per 1s burst 200" or "1000 per calendar month"
-	// policy.yml:6:25: limit "0 per 3s": count is 0, must be 1 to 1000000000
+	// policy.yml:6:25: limit "0 per 3s": count is 0, must be 1 to 9007199254740991
 }

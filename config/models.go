@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/models"
 )
@@ -13,7 +12,7 @@ import (
 // modelMapping is one entry of models.
 func modelMapping() value[models.Model] {
 	type t = models.Model
-	tokens := wholeNumber(1, headgate.MaxCount)
+	tokens := wholeNumber(1, models.MaxTokens)
 	price := func(name, about string, at func(*t) *int64) field[t] {
 		return to(name, about, decimal(models.MaxPrice), func(into *t, _ *node, v int64) { *at(into) = v })
 	}
@@ -25,7 +24,7 @@ func modelMapping() value[models.Model] {
 		price("cache_write", "price of a million tokens that the provider puts into its cache. Default: that of input", func(into *t) *int64 { return &into.CacheWrite }),
 		price("output", "price of a million tokens of output, including reasoning", func(into *t) *int64 { return &into.Output }),
 		to("max_input", "the largest input that the model accepts, in tokens. It is reserved for requests whose size in tokens cannot be estimated", tokens, func(into *t, _ *node, v int64) { into.MaxInput = v }),
-		to("max_output", "the largest output that a request may ask for, in tokens, and the default of requests that do not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(), func(into *t, _ *node, v numbers) {
+		to("max_output", "the largest output that a request may ask for, in tokens, and the default of requests that do not say it; by the value of an entry, as { tier: { pro: 8000, \"*\": 1000 } }", numbersValue(models.MaxTokens), func(into *t, _ *node, v numbers) {
 			if into.MaxOutput = v.number; v.entry != "" {
 				into.OutputTiers = &models.OutputTiers{Entry: v.entry, Values: v.values}
 			}

@@ -205,7 +205,7 @@ func overrideMapping() value[overrideText] {
 				into.limits = v
 				into.places.keep(n.at, "limits")
 			}),
-		to("in_progress", "how many requests may be in progress instead, for each key", wholeNumber(1, headgate.MaxCount),
+		to("in_progress", "how many requests may be in progress instead, for each key", wholeNumber(1, headgate.MaxPermits),
 			func(into *overrideText, n *node, v int64) {
 				into.inProgress = v
 				into.places.keep(n.at, "in_progress")
@@ -468,7 +468,7 @@ const aboutInProgress = "how many requests may be in progress at the same time f
 // inProgressValue is a number; a tariff, as { tier: { free: 1, pro: 5, "*": 2 } }; or a
 // mapping with a limit, which is either of them, and settings.
 func inProgressValue() value[inProgressText] {
-	limit := numbersValue()
+	limit := numbersValue(headgate.MaxPermits)
 	period := periodText()
 	settings := object("in_progress", []field[inProgressText]{
 		required(to("limit", "how many requests may be in progress for each key: a number, or numbers by the value of an entry", limit,
@@ -514,9 +514,9 @@ type numbers struct {
 	values map[string]int64
 }
 
-// numbersValue is a number, or numbers by the value of an entry.
-func numbersValue() value[numbers] {
-	number := wholeNumber(1, headgate.MaxCount)
+// numbersValue is a number up to most, or numbers by the value of an entry.
+func numbersValue(most int64) value[numbers] {
+	number := wholeNumber(1, most)
 	by := table(number, policy.MaxTiers, "the numbers", "the number of %q", `tier: { pro: 5, "*": 2 }`)
 	s := schema{"anyOf": []schema{number.schema, by.schema}}
 	return value[numbers]{s, func(r *reader, name string, n *node) (numbers, bool) {

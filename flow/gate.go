@@ -38,12 +38,12 @@ type Request struct {
 	// Tenant is the customer for whom the work is done. Gates with a queue serve tenants in turn,
 	// so that one of them cannot fill the queue alone. If Tenant is empty, Key is used instead.
 	Tenant string
-	// Cost is how many units the work takes, 1 to headgate.MaxCount. Zero means one.
+	// Cost is how many units the work takes, 1 to headgate.MaxPermits. Zero means one.
 	Cost int64
 	// Class is how much the work matters beside other work.
 	Class Class
 	// Limit is how many units of the key may be in progress, including this request, up to
-	// headgate.MaxCount. Zero means the gate's own limit. Gates without keys ignore it. It is for
+	// headgate.MaxPermits. Zero means the gate's own limit. Gates without keys ignore it. It is for
 	// limits that depend on the caller, such as on a tariff.
 	Limit int64
 }
@@ -68,19 +68,19 @@ func (r *Request) Flow() string {
 // Validate returns nil, or a [*headgate.InvalidError] that lists what is wrong with
 // the cost, the class and the limit. Gates call it; callers need not.
 func (r *Request) Validate() error {
-	if r.Cost >= 0 && r.Cost <= headgate.MaxCount && r.Class.known() && r.Limit >= 0 && r.Limit <= headgate.MaxCount {
+	if r.Cost >= 0 && r.Cost <= headgate.MaxPermits && r.Class.known() && r.Limit >= 0 && r.Limit <= headgate.MaxPermits {
 		return nil
 	}
 	var problems headgate.Problems
-	if r.Cost < 0 || r.Cost > headgate.MaxCount {
-		problems.Add("cost", "the cost is %d, must be 1 to %d, or 0 for 1", r.Cost, headgate.MaxCount)
+	if r.Cost < 0 || r.Cost > headgate.MaxPermits {
+		problems.Add("cost", "the cost is %d, must be 1 to %d, or 0 for 1", r.Cost, headgate.MaxPermits)
 	}
 	if !r.Class.known() {
 		problems.Add("class", "the class is %d, must be %d (%v) to %d (%v)", int8(r.Class),
 			int8(Sheddable), Sheddable, int8(CriticalPlus), CriticalPlus)
 	}
-	if r.Limit < 0 || r.Limit > headgate.MaxCount {
-		problems.Add("limit", "the limit is %d, must be 1 to %d, or 0 for that of the gate", r.Limit, headgate.MaxCount)
+	if r.Limit < 0 || r.Limit > headgate.MaxPermits {
+		problems.Add("limit", "the limit is %d, must be 1 to %d, or 0 for that of the gate", r.Limit, headgate.MaxPermits)
 	}
 	return problems.Err("request")
 }

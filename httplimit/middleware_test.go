@@ -125,7 +125,7 @@ func TestCost(t *testing.T) {
 		{"6", 200, "0", false},
 		{"11", 429, "0", false},
 		{"-1", 500, "", true},
-		{"1000000001", 500, "", true},
+		{"9007199254740992", 500, "", true},
 	} {
 		failed = nil
 		w := ask(h, "1.1.1.1:1", "Cost", tt.cost)

@@ -127,7 +127,7 @@ func TestDecide(t *testing.T) {
 		{"route=upload,bytes=99999999999999999999999", 1, "costs= 20*2, bytes= 20*100"},
 		{"route=upload,bytes=-1", 1, `error headgate: rule "bytes": the entry "bytes" is "-1", must be a whole number: the rule's cost is measured by it`},
 		{"route=upload,bytes=1e3", 1, `error headgate: rule "bytes": the entry "bytes" is "1e3", must be a whole number: the rule's cost is measured by it`},
-		{"route=GET /search", headgate.MaxCount, "costs= 20*1000000000"},
+		{"route=GET /search", headgate.MaxCount, "costs= 20*9007199254740991"},
 		{"route=shadow", 1, "costs= 20*2, shadow= 20*1 shadow"},
 	} {
 		before := []headgate.Check{{Key: "kept"}}

@@ -12,11 +12,11 @@ import (
 // key of the rule has its own permits; in a rule without Per, all requests share one set of them. A
 // request takes as many permits as it costs under the rule, and holds them until it ends.
 type InProgress struct {
-	// Limit is how many permits each key has, 1 to headgate.MaxCount. If there is an Entry, Limit
+	// Limit is how many permits each key has, 1 to headgate.MaxPermits. If there is an Entry, Limit
 	// is for all values that are not among Values; zero then means that these have no bound.
 	Limit int64
 	// Entry and Values give limits by the value of an entry, as a [Tariff] does: 1 to
-	// headgate.MaxCount each.
+	// headgate.MaxPermits each.
 	Entry  string
 	Values map[string]int64
 	// Wait is how long a request waits for its permits, up to MaxWait. Zero means that
@@ -123,8 +123,8 @@ func (p *InProgress) check(bad func(field, format string, args ...any)) {
 
 func (p *InProgress) checkPermits(field, what string, limit int64, bad func(field, format string, args ...any)) {
 	switch {
-	case limit < 1 || limit > headgate.MaxCount:
-		bad(field, "%s in progress is %d, must be 1 to %d", what, limit, headgate.MaxCount)
+	case limit < 1 || limit > headgate.MaxPermits:
+		bad(field, "%s in progress is %d, must be 1 to %d", what, limit, headgate.MaxPermits)
 	case p.Shared && limit > MaxShared:
 		bad(field, "%s in progress is %d, must be 1 to %d where it is shared", what, limit, MaxShared)
 	}
@@ -237,7 +237,7 @@ func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err
 	if factor == 0 {
 		return b, false, nil
 	}
-	b = Bound{Rule: r.Rule, Key: key, Units: min(max(cost, 1)*factor, headgate.MaxCount), Limit: limit, Shadow: r.shadow(key)}
+	b = Bound{Rule: r.Rule, Key: key, Units: min(times(max(cost, 1), factor), headgate.MaxPermits), Limit: limit, Shadow: r.shadow(key)}
 	return b, true, err
 }
 

@@ -113,7 +113,7 @@ type Override struct {
 	// Limits are made for the rule's name, so that what was used stays used when the override
 	// begins and ends. If nil, the rule's limits apply. Required, unless there is InProgress.
 	Limits *headgate.Rule
-	// InProgress is how much may be in progress under each key, 1 to headgate.MaxCount. If zero,
+	// InProgress is how much may be in progress under each key, 1 to headgate.MaxPermits. If zero,
 	// the rule's bound applies.
 	InProgress int64
 	// Until is when the override ends. The zero time is never.

@@ -74,8 +74,8 @@ rule "b": the tariff has 0 tiers, must have 1 to 1000
 rule "c": entry "": the name has 0 bytes, must have 1 to 64
 rule "c": the costs by "" are both a table and a measure; keep one
 rule "c": the value "" has 0 bytes, must have 1 to 8192
-rule "c": the cost of "" is -1, must be 0 to 1000000000
-rule "c": the largest cost is -1, must be at most 1000000000 and not negative
+rule "c": the cost of "" is -1, must be 0 to 9007199254740991
+rule "c": the largest cost is -1, must be at most 9007199254740991 and not negative
 rule "c": there are both a cost, 2, and costs by ""; keep one
 rule "d": the costs by "x" have neither values nor a measure
 rule "d": the costs by "x" are both a table and a measure; keep one

@@ -97,11 +97,11 @@ func TestMatchCost(t *testing.T) {
 		{0, 1, 5, ""},
 		{1, 1, 5, ""},
 		{3, 3, 15, ""},
-		{headgate.MaxCount / 5, headgate.MaxCount / 5, headgate.MaxCount, ""},
+		{headgate.MaxCount / 5, headgate.MaxCount / 5, headgate.MaxCount / 5 * 5, ""},
 		{headgate.MaxCount/5 + 1, headgate.MaxCount/5 + 1, headgate.MaxCount, ""},
 		{headgate.MaxCount, headgate.MaxCount, headgate.MaxCount, ""},
-		{-1, 0, 0, "request: the cost is -1, must be 1 to 1000000000"},
-		{headgate.MaxCount + 1, 0, 0, "the cost is 1000000001, must be 1 to 1000000000"},
+		{-1, 0, 0, "request: the cost is -1, must be 1 to 9007199254740991"},
+		{headgate.MaxCount + 1, 0, 0, "the cost is 9007199254740992, must be 1 to 9007199254740991"},
 	} {
 		checks, err := s.Match(nil, c.cost, before)
 		if c.err != "" {
@@ -201,9 +201,9 @@ func TestCheck(t *testing.T) {
 		{"direct", "user|42", 3, "user|42", "", 6},
 		{"direct", "", 0, "", "", 2},
 		{"direct", strings.Repeat("k", 1025), 1, "", "the key has 1025 bytes, must have at most 1024", 0},
-		{"direct", "k", -1, "", `rule "direct": the cost is -1, must be 1 to 1000000000`, 0},
-		{"direct", "k", 1e9, "k", "", 1e9},
-		{"direct", "k", 1e9 + 1, "", `rule "direct": the cost is 1000000001, must be 1 to 1000000000`, 0},
+		{"direct", "k", -1, "", `rule "direct": the cost is -1, must be 1 to 9007199254740991`, 0},
+		{"direct", "k", headgate.MaxCount, "k", "", headgate.MaxCount},
+		{"direct", "k", headgate.MaxCount + 1, "", `rule "direct": the cost is 9007199254740992, must be 1 to 9007199254740991`, 0},
 		{"all", "", 1, "", "", 1},
 		{"all", "x", 1, "", `the key must be empty: the rule has one counter for all requests`, 0},
 		{"user", "a|b", 1, "a|b", "", 1},
@@ -284,11 +284,11 @@ func TestNewMistakes(t *testing.T) {
 secret entry "a b": the name has ' ' at byte 1; it may have letters, digits and _ - . : only
 rule "a": the name "a" is taken by the rule at policy.yml:3:5; give each rule its own
 rule "b": the name is "b" but the limits were made for "a"; counters can be kept under one name only
-rule "b": cost is -1, must be 1 to 1000000000
+rule "b": cost is -1, must be 1 to 9007199254740991
 rule "c": there are no limits; make them with headgate.NewRule
 rule "a": there are 0 conditions and 1 key parts, but a direct rule is reached by name and key only
 rule "a": the name "a" is taken by the rule at policy.yml:3:5; give each rule its own
-rule "d": cost is 1000000001, must be 1 to 1000000000
+rule "d": cost is 9007199254740992, must be 1 to 9007199254740991
 rule "d": entry "a b": the name has ' ' at byte 1; it may have letters, digits and _ - . : only
 rule "d": entry "user": the value "" has 0 bytes, must have 1 to 8192; for a missing entry ask that it be absent
 rule "d": entry "user": the value "` + strings.Repeat("x", 64) + `"... has 8193 bytes, must have 1 to 8192; for a missing entry ask that it be absent

@@ -15,7 +15,7 @@ func Models(all ...models.Model) Option {
 
 // MoneyUnit sets the unit in which money is counted, in millionths of the currency: a power of ten
 // from 1, the default, to models.MicroUnits. What a request costs is rounded up to it. A larger unit
-// allows limits above a thousand of the currency, because a limit has at most headgate.MaxCount units.
+// allows limits above nine billion of the currency, because a limit has at most headgate.MaxCount units.
 func MoneyUnit(micros int64) Option {
 	return func(o *options) { o.moneyUnit = micros }
 }
@@ -41,8 +41,8 @@ func (o *options) tableOf() *models.Table {
 			bad("there are numbers for %d values of %q, must be 1 to %d", n, m.OutputTiers.Entry, MaxTiers)
 		}
 		for value, n := range m.OutputTiers.Values {
-			if value == "" || len(value) > MaxValue || n < 1 || n > headgate.MaxCount {
-				bad("the value %s has the number %d, must be 1 to %d for a value of 1 to %d bytes", Quote(value), n, headgate.MaxCount, MaxValue)
+			if value == "" || len(value) > MaxValue || n < 1 || n > models.MaxTokens {
+				bad("the value %s has the number %d, must be 1 to %d for a value of 1 to %d bytes", Quote(value), n, models.MaxTokens, MaxValue)
 			}
 		}
 	}

@@ -105,10 +105,10 @@ func TestUsageMistakes(t *testing.T) {
 		{models.Usage{Model: "unpriced", Input: 1}, `the model "unpriced" has no price`},
 		{models.Usage{Model: "else", Input: 1}, `the model "else" has no price`},
 		{models.Usage{Model: "free", Input: -1}, "the usage has -1 tokens"},
-		{models.Usage{Model: "free", Output: headgate.MaxCount + 1}, "the usage has 1000000001 tokens"},
+		{models.Usage{Model: "free", Output: models.MaxTokens + 1}, "the usage has 1000000001 tokens"},
 		{models.Usage{Model: "free", Input: 1, CachedInput: 2}, "the usage has 1 tokens of input, and 2 of them"},
-		{models.Usage{Model: "free", Input: headgate.MaxCount, Output: 1}, "the request costs 1000000001, must be at most 1000000000"},
-		{models.Usage{Model: "small-2", Input: headgate.MaxCount}, ""},
+		{models.Usage{Model: "free", Input: models.MaxTokens, Output: 1}, ""},
+		{models.Usage{Model: "small-2", Input: models.MaxTokens}, ""},
 	} {
 		found, err := s.DecideUsage(nil, 1, &tt.u, nil)
 		if tt.want == "" {

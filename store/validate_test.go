@@ -33,14 +33,14 @@ func TestValidate(t *testing.T) {
 		{headgate.OpTake, []headgate.Check{{}}, "check 1 has no rule; make one with NewRule"},
 		{headgate.OpTake, []headgate.Check{{Rule: new(headgate.Rule)}}, "check 1 has no rule; make one with NewRule"},
 		{headgate.OpTake, []headgate.Check{{Rule: r, Key: long}}, "check 1 (r): the key has 1025 bytes, must have at most 1024"},
-		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: -1}}, "check 1 (r): the cost is -1, must be 1 to 1000000000"},
-		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: headgate.MaxCount + 1}}, "check 1 (r): the cost is 1000000001, must be 1 to 1000000000"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: -1}}, "check 1 (r): the cost is -1, must be 1 to 9007199254740991"},
+		{headgate.OpTake, []headgate.Check{{Rule: r, Cost: headgate.MaxCount + 1}}, "check 1 (r): the cost is 9007199254740992, must be 1 to 9007199254740991"},
 		{headgate.OpTake, []headgate.Check{{Rule: r, Key: "k"}, {Rule: r, Key: "k"}}, `check 2 repeats the rule "r" and the key of check 1; add up their costs instead`},
 		{
 			9,
 			[]headgate.Check{{Key: long, Cost: -2}, {Rule: r, Key: "k"}, {Rule: r, Key: long, Cost: -3}, {Rule: headgate.MustRule("r", headgate.Per(1, 24*time.Hour)), Key: "k"}},
-			"operation 9 is unknown; check 1 has no rule; make one with NewRule; check 1: the key has 1025 bytes, must have at most 1024; check 1: the cost is -2, must be 1 to 1000000000; " +
-				"check 3 (r): the key has 1025 bytes, must have at most 1024; check 3 (r): the cost is -3, must be 1 to 1000000000; " +
+			"operation 9 is unknown; check 1 has no rule; make one with NewRule; check 1: the key has 1025 bytes, must have at most 1024; check 1: the cost is -2, must be 1 to 9007199254740991; " +
+				"check 3 (r): the key has 1025 bytes, must have at most 1024; check 3 (r): the cost is -3, must be 1 to 9007199254740991; " +
 				`check 4 repeats the rule "r" and the key of check 2; add up their costs instead`,
 		},
 	} {

@@ -110,7 +110,7 @@ func TestConfigsAreChecked(t *testing.T) {
 	fails("AIMD", err, 1)
 	_, err = NewVegas(Bounds{Initial: -1}, 0)
 	fails("Vegas", err, 1)
-	_, err = NewGradient2(Bounds{Max: headgate.MaxCount + 1})
+	_, err = NewGradient2(Bounds{Max: headgate.MaxPermits + 1})
 	fails("Gradient2", err, 1)
 	for _, c := range []KneeConfig{{Min: 5000}, {Max: 3}, {Initial: 700}, {Min: 40}} {
 		if _, err := NewKnee(c); err != nil {

@@ -42,8 +42,8 @@ func (c *KneeConfig) fill() error {
 		}
 	}
 	check(c.Min >= 0, "min", "the floor is %d, must be 1 or more, or 0 for 1", c.Min)
-	check(c.Max >= 0 && c.Max <= headgate.MaxCount, "max",
-		"the largest limit is %d, must be 1 to %d, or 0 for 1000", c.Max, headgate.MaxCount)
+	check(c.Max >= 0 && c.Max <= headgate.MaxPermits, "max",
+		"the largest limit is %d, must be 1 to %d, or 0 for 1000", c.Max, headgate.MaxPermits)
 	check(c.Ceiling >= 0, "ceiling", "the ceiling is %v, must be 0 or more", c.Ceiling)
 	check(c.Window >= 0, "window", "the window is %v, must be 0 or more", c.Window)
 	check(c.Probe >= 0, "probe", "the time between probes is %v, must be 0 or more", c.Probe)

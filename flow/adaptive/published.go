@@ -23,12 +23,12 @@ func (b *Bounds) fill(initial, low, high int64) error {
 	set(&b.Max, max(high, b.Min, b.Initial))
 	set(&b.Min, min(low, b.Max))
 	set(&b.Initial, min(max(initial, b.Min), b.Max))
-	if 1 <= b.Min && b.Min <= b.Initial && b.Initial <= b.Max && b.Max <= headgate.MaxCount {
+	if 1 <= b.Min && b.Min <= b.Initial && b.Initial <= b.Max && b.Max <= headgate.MaxPermits {
 		return nil
 	}
 	var problems headgate.Problems
 	problems.Add("initial", "the limits are %d, at first %d, and %d, must be in order and 1 to %d",
-		b.Min, b.Initial, b.Max, headgate.MaxCount)
+		b.Min, b.Initial, b.Max, headgate.MaxPermits)
 	return problems.Err("adaptive limit")
 }
 

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// Name appears in rejections and errors.
 	Name string
-	// Limit is how many permits there are for each key, 1 to headgate.MaxCount.
+	// Limit is how many permits there are for each key, 1 to headgate.MaxPermits.
 	Limit int64
 	// Shared makes all requests use one set of permits, whatever their keys. The queue then serves
 	// requests without a tenant in turn by their keys.
@@ -35,8 +35,8 @@ const DefaultMaxKeys = 1 << 20
 
 func (c *Config) validate() error {
 	var problems headgate.Problems
-	if c.Limit < 1 || c.Limit > headgate.MaxCount {
-		problems.Add("limit", "the limit is %d, must be 1 to %d", c.Limit, headgate.MaxCount)
+	if c.Limit < 1 || c.Limit > headgate.MaxPermits {
+		problems.Add("limit", "the limit is %d, must be 1 to %d", c.Limit, headgate.MaxPermits)
 	}
 	if c.Queue < 0 {
 		problems.Add("queue", "the queue is %d, must be 0 or more", c.Queue)

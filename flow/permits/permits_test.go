@@ -78,7 +78,7 @@ func TestConfigIsChecked(t *testing.T) {
 		t.Fatalf("New: %v, want four problems", err)
 	}
 	g := mustNew(t, Config{Limit: 1})
-	if err := g.SetLimit(headgate.MaxCount + 1); !errors.Is(err, headgate.ErrInvalid) || g.Limit() != 1 {
+	if err := g.SetLimit(headgate.MaxPermits + 1); !errors.Is(err, headgate.ErrInvalid) || g.Limit() != 1 {
 		t.Errorf("SetLimit: %v, and the limit is %d", err, g.Limit())
 	}
 	for _, r := range []flow.Request{{Cost: -1}, {Cost: math.MaxInt64}, {Class: 2}, {Class: -3}} {

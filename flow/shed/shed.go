@@ -204,7 +204,7 @@ func (g *Gate) serve(now time.Duration) {
 	g.asked = now
 	for rank := range flow.Classes {
 		_, short := g.maxWait(rank)
-		for w := g.line.Turn(rank, headgate.MaxCount); w != nil; w = g.line.Turn(rank, headgate.MaxCount) {
+		for w := g.line.Turn(rank, headgate.MaxPermits); w != nil; w = g.line.Turn(rank, headgate.MaxPermits) {
 			if g.late(w.Context, now, 0) {
 				g.line.Remove(w)
 				w.Settle(flow.Permit{}, g.refuse(flow.ReasonLate))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy/models"
 )
 
@@ -325,7 +324,7 @@ func (m *Meter) Usage() (u models.Usage, complete bool) {
 		u.Output = *out
 	}
 	for _, n := range [...]int64{*in, u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Input - u.CachedInput - u.CacheWrite} {
-		if n < 0 || n > headgate.MaxCount {
+		if n < 0 || n > models.MaxTokens {
 			return models.Usage{}, false // No call uses that.
 		}
 	}

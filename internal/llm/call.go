@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/models"
 )
@@ -217,7 +216,7 @@ func (c *Call) readOutput() *CallError {
 		least = 0 // It fills the provider's cache.
 	}
 	for _, field := range c.declare {
-		n, ok, wrong := c.number(field, least, headgate.MaxCount)
+		n, ok, wrong := c.number(field, least, models.MaxTokens)
 		if wrong != nil {
 			return wrong
 		}
@@ -273,8 +272,8 @@ func (c *Call) Estimate(m *models.Model, reduce bool) (models.Usage, error) {
 	case m.MaxOutput > 0:
 		output = min(output, m.MaxOutput)
 	}
-	if output *= c.Choices; output > headgate.MaxCount || input > headgate.MaxCount {
-		return models.Usage{}, mistake("", "The call may use %d tokens of input and %d of output, must be at most %d.", input, output, headgate.MaxCount)
+	if output *= c.Choices; output > models.MaxTokens || input > models.MaxTokens {
+		return models.Usage{}, mistake("", "The call may use %d tokens of input and %d of output, must be at most %d.", input, output, models.MaxTokens)
 	}
 	return models.Usage{Model: m.Name, Input: input, Output: output}, nil
 }
@@ -336,7 +335,7 @@ func (c *Call) adds() bool { return c.Protocol == Chat && c.Stream && !c.asked }
 func (c *Call) bound(api API, most int64, set func(field, value string)) {
 	bound := strconv.FormatInt(most, 10)
 	for _, name := range c.declare {
-		if n, ok, _ := c.number(name, 0, headgate.MaxCount); ok && n > most {
+		if n, ok, _ := c.number(name, 0, models.MaxTokens); ok && n > most {
 			set(name, bound)
 		}
 	}

@@ -200,7 +200,7 @@ func writeDraft(h map[string][]string, items []headgate.Decision) {
 		}
 		quota, window := advertised(d.Limit)
 		b = append(appendName(append(b, '"'), items, i), `";q=`...)
-		b = strconv.AppendInt(b, quota, 10)
+		b = strconv.AppendInt(b, min(quota, maxInteger), 10)
 		b = append(b, ";w="...)
 		b = strconv.AppendInt(b, window, 10)
 	}
@@ -211,7 +211,7 @@ func writeDraft(h map[string][]string, items []headgate.Decision) {
 			b = append(b, ", "...)
 		}
 		b = append(appendName(append(b, '"'), items, i), `";r=`...)
-		b = strconv.AppendInt(b, d.Remaining, 10)
+		b = strconv.AppendInt(b, min(d.Remaining, maxInteger), 10)
 		if t := ceilSeconds(untilMore(d)); t > 0 {
 			b = append(b, ";t="...)
 			b = strconv.AppendInt(b, t, 10)
@@ -222,6 +222,9 @@ func writeDraft(h map[string][]string, items []headgate.Decision) {
 	h["Ratelimit-Policy"] = values[:1:1]
 	h["Ratelimit"] = values[1:]
 }
+
+// maxInteger is the largest integer of structured fields, RFC 9651.
+const maxInteger = 999_999_999_999_999
 
 // isBucket says that units flow back evenly instead of window by window.
 func isBucket(l *headgate.Limit) bool {

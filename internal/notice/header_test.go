@@ -136,6 +136,11 @@ Ratelimit: "mixed per 1m";r=0, "mixed per 1m 2";r=3, "mixed per calendar day";r=
 		}), Draft11, `
 Ratelimit-Policy: "api";q=200;w=4, "api key 2";q=200;w=4, "api key 3";q=200;w=4
 Ratelimit: "api";r=200, "api key 2";r=200, "api key 3";r=200`},
+		{"more than an integer of the draft holds", headgate.NewVerdict([]headgate.Decision{
+			decisionOf(headgate.MustRule("most", headgate.PerMinute(headgate.MaxCount)), 0, headgate.Decision{Allowed: true, Remaining: headgate.MaxCount}),
+		}), Draft11, `
+Ratelimit-Policy: "most";q=999999999999999;w=60
+Ratelimit: "most";r=999999999999999`},
 		{"too many to list", headgate.NewVerdict(append(
 			slices.Repeat([]headgate.Decision{decisionOf(bucket, 0, headgate.Decision{Allowed: true, Remaining: 9})}, maxItems),
 			decisionOf(small, 0, headgate.Decision{Allowed: true, Remaining: 5, ResetAfter: 3 * time.Second}))), Draft11, `

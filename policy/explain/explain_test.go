@@ -189,8 +189,8 @@ do not bind it
 func TestExplainErrors(t *testing.T) {
 	s := explained(t)
 	for cost, want := range map[int64]string{
-		-1:                    "cannot be decided: request: the cost is -1, must be 1 to 1000000000",
-		headgate.MaxCount + 1: "cannot be decided: request: the cost is 1000000001, must be 1 to 1000000000",
+		-1:                    "cannot be decided: request: the cost is -1, must be 1 to 9007199254740991",
+		headgate.MaxCount + 1: "cannot be decided: request: the cost is 9007199254740992, must be 1 to 9007199254740991",
 	} {
 		e := Request(s, facts("route=GET /export"), cost, nil)
 		if got := e.String(); e.Error == "" || !strings.Contains(got, want) || strings.Contains(got, "no rule binds it") {

@@ -49,7 +49,7 @@ func (c Counted) Known() bool { return c < counteds }
 const Term = 15 * time.Minute
 
 // Usage is what a call to a language model has used or, before that, what it may use at most.
-// All numbers are tokens, 0 to headgate.MaxCount.
+// All numbers are tokens, 0 to MaxTokens.
 type Usage struct {
 	// Model is the model whose prices count, as the provider knows it.
 	Model string
@@ -82,7 +82,7 @@ type Model struct {
 	OutputTiers *OutputTiers
 }
 
-// OutputTiers are largest outputs, 1 to headgate.MaxCount, by the value of an entry, such as "tier".
+// OutputTiers are largest outputs, 1 to MaxTokens, by the value of an entry, such as "tier".
 type OutputTiers struct {
 	Entry  string
 	Values map[string]int64
@@ -92,6 +92,8 @@ type OutputTiers struct {
 const (
 	// MaxModels is how many models a table may have.
 	MaxModels = 10_000
+	// MaxTokens is the largest number of tokens of each kind.
+	MaxTokens = 1_000_000_000
 	// MaxPrice is the highest price of a million tokens: a million of the currency.
 	MaxPrice = 1_000_000_000_000
 	// MicroUnits is how many millionths of the currency are one of it.
@@ -166,9 +168,9 @@ func (m *Model) check(taken bool, bad func(format string, args ...any)) {
 		{"cached_input", m.CachedInput, MaxPrice},
 		{"cache_write", m.CacheWrite, MaxPrice},
 		{"output", m.Output, MaxPrice},
-		{"max_input", m.MaxInput, headgate.MaxCount},
-		{"image", m.Image, headgate.MaxCount},
-		{"max_output", m.MaxOutput, headgate.MaxCount},
+		{"max_input", m.MaxInput, MaxTokens},
+		{"image", m.Image, MaxTokens},
+		{"max_output", m.MaxOutput, MaxTokens},
 	} {
 		if n.value < 0 || n.value > n.most {
 			bad(": %s is %d, must be 0 to %d", n.name, n.value, n.most)
@@ -230,8 +232,8 @@ func (t *Table) Label(name string) string {
 // says why the number is not known, and is empty otherwise.
 func (t *Table) Units(counted Counted, u *Usage) (units int64, problem string) {
 	for _, n := range [...]int64{u.Input, u.CachedInput, u.CacheWrite, u.Output} {
-		if n < 0 || n > headgate.MaxCount {
-			return 0, fmt.Sprintf("the usage has %d tokens, must be 0 to %d", n, headgate.MaxCount)
+		if n < 0 || n > MaxTokens {
+			return 0, fmt.Sprintf("the usage has %d tokens, must be 0 to %d", n, MaxTokens)
 		}
 	}
 	if u.CachedInput+u.CacheWrite > u.Input {
@@ -251,15 +253,12 @@ func (t *Table) Units(counted Counted, u *Usage) (units int64, problem string) {
 		}
 		units = m.price(u, t.unit)
 	}
-	if units > headgate.MaxCount {
-		return 0, fmt.Sprintf("the request costs %d, must be at most %d", units, headgate.MaxCount)
-	}
 	return units, ""
 }
 
-// price returns what the usage costs in units of so many millionths, rounded up, and more than
-// headgate.MaxCount if it is more. It is exact: a price of millionths for a million tokens makes one
-// token cost whole billionths of a thousandth, which are added up in 128 bits.
+// price returns what the usage costs in units of so many millionths, rounded up, and at most
+// headgate.MaxCount, which no usage of up to MaxTokens costs. It is exact: a price of millionths for a
+// million tokens makes one token cost whole billionths of a thousandth, which are added up in 128 bits.
 func (m *Model) price(u *Usage, unit int64) int64 {
 	cached, written := m.CachedInput, m.CacheWrite
 	if cached == 0 {
@@ -279,20 +278,20 @@ func (m *Model) price(u *Usage, unit int64) int64 {
 	}
 	divisor := MicroUnits * uint64(unit)
 	if high >= divisor {
-		return headgate.MaxCount + 1
+		return headgate.MaxCount
 	}
 	units, rest := bits.Div64(high, low, divisor)
 	if rest > 0 {
 		units++
 	}
-	return int64(min(units, headgate.MaxCount+1))
+	return int64(min(units, headgate.MaxCount))
 }
 
 // Micros returns what the usage costs, in millionths of the currency. It is not known for a model
-// without a price. More than headgate.MaxCount counts as that.
+// without a price.
 func (t *Table) Micros(u *Usage) (micros int64, known bool) {
 	m := t.Find(u.Model)
-	return min(m.price(u, 1), headgate.MaxCount), m.Priced
+	return m.price(u, 1), m.Priced
 }
 
 // Amount returns units of what is counted in tokens, or in the currency if it is money.

@@ -4,8 +4,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/headgate/headgate"
 )
 
 // Money is exact, and rounded up once for a request.
@@ -14,8 +12,8 @@ func TestPriceIsExact(t *testing.T) {
 	for range 20_000 {
 		amount := func(most int64) int64 { return rand.Int64N(max(1, most>>rand.IntN(40))) + 1 } //nolint:gosec // for a test
 		m := Model{Priced: true, Input: amount(MaxPrice), CachedInput: amount(MaxPrice), CacheWrite: amount(MaxPrice), Output: amount(MaxPrice)}
-		u := Usage{CachedInput: amount(headgate.MaxCount / 4), CacheWrite: amount(headgate.MaxCount / 4), Output: amount(headgate.MaxCount)}
-		u.Input = u.CachedInput + u.CacheWrite + amount(headgate.MaxCount/4)
+		u := Usage{CachedInput: amount(MaxTokens / 4), CacheWrite: amount(MaxTokens / 4), Output: amount(MaxTokens)}
+		u.Input = u.CachedInput + u.CacheWrite + amount(MaxTokens/4)
 		unit := []int64{1, 10, 1000, MicroUnits}[rand.IntN(4)] //nolint:gosec // for a test
 		sum := new(big.Int)
 		for _, part := range [][2]int64{
@@ -27,9 +25,6 @@ func TestPriceIsExact(t *testing.T) {
 		want, rest := new(big.Int).DivMod(sum, divisor, new(big.Int))
 		if rest.Sign() > 0 {
 			want.Add(want, big.NewInt(1))
-		}
-		if most := big.NewInt(headgate.MaxCount + 1); want.Cmp(most) > 0 {
-			want = most
 		}
 		if got := m.price(&u, unit); big.NewInt(got).Cmp(want) != 0 {
 			t.Fatalf("%+v at %+v in units of %d costs %d, want %v", u, m, unit, got, want)

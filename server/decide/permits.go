@@ -302,7 +302,7 @@ func (p *Permits) Acquire(ctx context.Context, c *PermitCall) (Acquired, *Outcom
 	if c.Given&GivenCost == 0 {
 		c.Cost = 1
 	} else {
-		c.Faults.number(Place{Name: "cost"}, c.Cost, 1, headgate.MaxCount, "")
+		c.Faults.number(Place{Name: "cost"}, c.Cost, 1, headgate.MaxPermits, "")
 	}
 	c.checkTTL()
 	c.Faults.number(Place{Name: "wait_ms"}, c.WaitMS, 0, policy.MaxWait.Milliseconds(), "")

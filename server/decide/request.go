@@ -257,7 +257,7 @@ func (f *Faults) usage(u *models.Usage) {
 		name  string
 		value int64
 	}{{"input_tokens", u.Input}, {"cached_input_tokens", u.CachedInput}, {"cache_write_tokens", u.CacheWrite}, {"output_tokens", u.Output}} {
-		f.number(Place{List: "usage", Name: n.name}, n.value, 0, headgate.MaxCount, "")
+		f.number(Place{List: "usage", Name: n.name}, n.value, 0, models.MaxTokens, "")
 	}
 	if u.CachedInput+u.CacheWrite > u.Input {
 		f.Add(OutOfRange, Place{List: "usage", Name: "input_tokens"}, "is %d, must have the %d from or for the cache among it", u.Input, u.CachedInput+u.CacheWrite)

@@ -170,11 +170,11 @@ func TestFaults(t *testing.T) {
 		want    string
 	}{
 		{"neither", decide.Request{}, decide.OutOfRange, "descriptor: is missing; send a descriptor or checks"},
-		{"cost", costing(by("anna"), 0), decide.OutOfRange, "cost: is 0, must be 1 to 1000000000"},
+		{"cost", costing(by("anna"), 0), decide.OutOfRange, "cost: is 0, must be 1 to 9007199254740991"},
 		{"unknown rule", named(decide.Named{Rule: "jobs", Key: "k"}), decide.UnknownRule, `checks[0].rule: there is no rule "jobs"; there are users, job`},
 		{
 			"both kinds", named(decide.Named{Rule: "jobs", Key: "k"}, decide.Named{Rule: "job", Key: long, Cost: -1, Given: decide.GivenCost}), decide.OutOfRange,
-			`checks[1].cost: is -1, must be 1 to 1000000000; checks[0].rule: there is no rule "jobs"; there are users, job; checks[1].key: the key has 1025 bytes, must have at most 1024`,
+			`checks[1].cost: is -1, must be 1 to 9007199254740991; checks[0].rule: there is no rule "jobs"; there are users, job; checks[1].key: the key has 1025 bytes, must have at most 1024`,
 		},
 		{
 			"the same twice", named(decide.Named{Rule: "job", Key: "k"}, decide.Named{Rule: "job", Key: "k"}), decide.OutOfRange,

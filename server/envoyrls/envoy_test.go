@@ -416,8 +416,8 @@ descriptors:
 		if n := status.GetCurrentLimit().GetUnitMultiplier().GetValue(); (n == 10) != (key == "h") {
 			t.Errorf("%s: the multiplier is %d", key, n)
 		}
-		if key == "h" && (status.GetCurrentLimit().GetRequestsPerUnit() != 1_000_000_000 || status.GetLimitRemaining() != 999_999_999) {
-			t.Errorf("a limit beyond the largest: %v", status)
+		if key == "h" && (status.GetCurrentLimit().GetRequestsPerUnit() != 4_000_000_000 || status.GetLimitRemaining() != 3_999_999_999) {
+			t.Errorf("a limit above 31 bits: %v", status)
 		}
 	}
 }

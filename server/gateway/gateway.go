@@ -62,7 +62,7 @@ func New(ctx context.Context, decider decide.Decider, options Options) (*Gateway
 	g.upgrades.open = make(map[*upgraded]struct{})
 	var err error
 	if g.addresses, err = permits.New(permits.Config{
-		Name: "connections", Limit: headgate.MaxCount, MaxKeys: headgate.MaxCount,
+		Name: "connections", Limit: headgate.MaxPermits, MaxKeys: headgate.MaxPermits,
 	}); err != nil {
 		return nil, err
 	}
@@ -114,10 +114,10 @@ func (g *Gateway) Replace(ctx context.Context, options Options) error {
 func (g *Gateway) putLocked(next *inner) {
 	bound := next.options.Connections.PerAddress
 	if bound == 0 {
-		bound = headgate.MaxCount
+		bound = headgate.MaxPermits
 	}
 	// The number was checked with the options.
-	_ = g.addresses.SetLimit(int64(min(bound, headgate.MaxCount)))
+	_ = g.addresses.SetLimit(int64(min(bound, headgate.MaxPermits)))
 	if next.busy != nil {
 		_ = g.own.Use(next.busy) // checked likewise
 	}

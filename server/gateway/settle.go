@@ -95,7 +95,11 @@ func (s *settling) estimate(checks []headgate.Check) (found bool) {
 	for i := range checks {
 		c := &checks[i]
 		if m := s.rules[c.Rule.Name()]; m != nil {
-			c.Cost = min(c.Units()*m.Estimate, headgate.MaxCount)
+			units := c.Units()
+			c.Cost = headgate.MaxCount
+			if m.Estimate <= headgate.MaxCount/units {
+				c.Cost = units * m.Estimate
+			}
 			found = true
 		}
 	}

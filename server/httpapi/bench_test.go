@@ -40,7 +40,7 @@ func BenchmarkHandler(b *testing.B) {
 		Match:  []policy.Condition{policy.Equal("route", "POST /v1/token")},
 		Per:    []policy.Part{{Entry: "user"}},
 	}, {
-		Limits: headgate.MustRule("everyone", headgate.PerSecond(headgate.MaxCount)),
+		Limits: headgate.MustRule("everyone", headgate.PerSecond(1_000_000_000)),
 	}})
 	if err != nil {
 		b.Fatal(err)

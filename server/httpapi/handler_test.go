@@ -126,14 +126,14 @@ func TestRefusals(t *testing.T) {
 		{"unknown rules", "/v1/check", `{"checks":[{"rule":"auth","key":""},{"rule":"heavy","key":""},{"rule":"x","key":""}]}`, 404, `{"title":"Not Found","status":404,"detail":"the request has 2 mistakes","errors":[` +
 			`{"field":"checks[0].rule","detail":"there is no rule \"auth\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"},` +
 			`{"field":"checks[2].rule","detail":"there is no rule \"x\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
-		{"a cost out of range, once", "/v1/check", `{"checks":[{"rule":"heavy","key":"","cost":-1},{"rule":"heavy","key":"x","cost":1000000001}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 3 mistakes","errors":[` +
-			`{"field":"checks[0].cost","detail":"is -1, must be 1 to 1000000000"},{"field":"checks[1].cost","detail":"is 1000000001, must be 1 to 1000000000"},` +
+		{"a cost out of range, once", "/v1/check", `{"checks":[{"rule":"heavy","key":"","cost":-1},{"rule":"heavy","key":"x","cost":9007199254740992}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 3 mistakes","errors":[` +
+			`{"field":"checks[0].cost","detail":"is -1, must be 1 to 9007199254740991"},{"field":"checks[1].cost","detail":"is 9007199254740992, must be 1 to 9007199254740991"},` +
 			`{"field":"checks[1].key","detail":"the key must be empty: the rule has one counter for all requests"}]}`},
-		{"a number beyond all", "/v1/check", `{"descriptor":{},"cost":99999999999999999999}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has a mistake","errors":[{"field":"cost","detail":"is too large, must be 1 to 1000000000"}]}`},
+		{"a number beyond all", "/v1/check", `{"descriptor":{},"cost":99999999999999999999}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has a mistake","errors":[{"field":"cost","detail":"is too large, must be 1 to 9007199254740991"}]}`},
 		{"an unknown rule and a cost out of range", "/v1/check", `{"checks":[{"rule":"x","key":"","cost":-99999999999999999999}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 2 mistakes","errors":[` +
-			`{"field":"checks[0].cost","detail":"is too small, must be 1 to 1000000000"},{"field":"checks[0].rule","detail":"there is no rule \"x\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
+			`{"field":"checks[0].cost","detail":"is too small, must be 1 to 9007199254740991"},{"field":"checks[0].rule","detail":"there is no rule \"x\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
 		{"unknown rule without a key, and a cost", "/v1/peek", `{"checks":[{"rule":"auth","cost":0}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has 3 mistakes","errors":[` +
-			`{"field":"checks[0].key","detail":"is missing; a rule with one counter for all has the key \"\""},{"field":"checks[0].cost","detail":"is 0, must be 1 to 1000000000"},` +
+			`{"field":"checks[0].key","detail":"is missing; a rule with one counter for all has the key \"\""},{"field":"checks[0].cost","detail":"is 0, must be 1 to 9007199254740991"},` +
 			`{"field":"checks[0].rule","detail":"there is no rule \"auth\"; there are auth.createToken, heavy, direct\"é; GET /v1/rules lists the rules"}]}`},
 		{"no key", "/v1/check", `{"checks":[{"rule":"direct\"é"}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has a mistake","errors":[{"field":"checks[0].key","detail":"is missing; a rule with one counter for all has the key \"\""}]}`},
 		{"long key", "/v1/refund", `{"checks":[{"rule":"direct\"é","key":"` + long + `"}]}`, 422, `{"title":"Unprocessable Entity","status":422,"detail":"the request has a mistake","errors":[{"field":"checks[0].key","detail":"the key has 1025 bytes, must have at most 1024"}]}`},

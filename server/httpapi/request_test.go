@@ -79,15 +79,15 @@ func TestDecode(t *testing.T) {
 
 		{"neither", 0, `{}`, "422 descriptor: is missing; send a descriptor or checks"},
 		{"both", 0, `{"descriptor":{},"checks":[{"rule":"r","key":"k"}]}`, "422 checks: cannot be with a descriptor; send one of them"},
-		{"zero", 0, `{"descriptor":{},"cost":0}`, "422 cost: is 0, must be 1 to 1000000000"},
-		{"minus zero", 0, `{"descriptor":{},"cost":-0}`, "422 cost: is 0, must be 1 to 1000000000"},
-		{"too large", 0, `{"descriptor":{},"cost":1000000001}`, "422 cost: is 1000000001, must be 1 to 1000000000"},
-		{"beyond 64 bits", 0, `{"descriptor":{},"cost":99999999999999999999}`, "422 cost: is too large, must be 1 to 1000000000"},
-		{"below 64 bits", 0, `{"descriptor":{},"cost":-99999999999999999999}`, "422 cost: is too small, must be 1 to 1000000000"},
+		{"zero", 0, `{"descriptor":{},"cost":0}`, "422 cost: is 0, must be 1 to 9007199254740991"},
+		{"minus zero", 0, `{"descriptor":{},"cost":-0}`, "422 cost: is 0, must be 1 to 9007199254740991"},
+		{"too large", 0, `{"descriptor":{},"cost":9007199254740992}`, "422 cost: is 9007199254740992, must be 1 to 9007199254740991"},
+		{"beyond 64 bits", 0, `{"descriptor":{},"cost":99999999999999999999}`, "422 cost: is too large, must be 1 to 9007199254740991"},
+		{"below 64 bits", 0, `{"descriptor":{},"cost":-99999999999999999999}`, "422 cost: is too small, must be 1 to 9007199254740991"},
 		{"cost beside checks", 0, `{"checks":[{"rule":"r","key":"k"}],"cost":2}`, "422 cost: goes with a descriptor; here each of the checks has its own"},
 		{"missing", 0, `{"checks":[{},{"rule":"r"},{"key":"k","cost":-1}]}`, "422 checks[0].rule: is missing\n" +
 			"422 checks[0].key: is missing; a rule with one counter for all has the key \"\"\n422 checks[1].key: is missing; a rule with one counter for all has the key \"\"\n" +
-			"422 checks[2].rule: is missing\n422 checks[2].cost: is -1, must be 1 to 1000000000"},
+			"422 checks[2].rule: is missing\n422 checks[2].cost: is -1, must be 1 to 9007199254740991"},
 		{"no checks", 0, `{"checks":[]}`, "422 checks: has 0 checks, must have 1 to 64"},
 		{"too many checks", 0, `{"checks":[` + many(65, `{"rule":"r","key":"k"}`) + `]}`, "422 checks: has 65 checks, must have 1 to 64"},
 		{"too many entries", 0, entries(33), "422 descriptor: has 33 entries, may have 32"},

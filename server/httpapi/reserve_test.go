@@ -62,7 +62,7 @@ func TestReserveAndSettle(t *testing.T) {
 	ask("/v1/settle", `{"reservation":{"id":"a"},"cost":25}`, 400)
 	ask("/v1/settle", `{"reservation":"","cost":25}`, 422)
 	ask("/v1/settle", `{"reservation":"a","cost":26}`, 409)
-	if a := ask("/v1/settle", `{"reservation":"a","cost":-1}`, 422); len(a.Errors) != 1 || a.Errors[0].Detail != "is -1, must be 0 to 1000000000" {
+	if a := ask("/v1/settle", `{"reservation":"a","cost":-1}`, 422); len(a.Errors) != 1 || a.Errors[0].Detail != "is -1, must be 0 to 9007199254740991" {
 		t.Errorf("a cost below zero: %+v", a.Errors)
 	}
 	ask("/v1/peek", `{"descriptor":{}}`, 200, 75, 950)

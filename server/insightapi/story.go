@@ -3,6 +3,7 @@ package insightapi
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/models"
-	"github.com/headgate/headgate/server/decide"
 	"github.com/headgate/headgate/server/history"
 	"github.com/headgate/headgate/telemetry/insight"
 )
@@ -428,7 +428,9 @@ func needed(l *headgate.Limit, minutes []int64) (limit, asked string) {
 	other := *l
 	other.Count, other.Burst = most, 0
 	if l.Micros() < 60e6 {
-		other.Count = decide.Ceil(time.Duration(most*l.Micros()), 60e6)
+		hi, lo := bits.Mul64(uint64(most), uint64(l.Micros()))
+		count, rest := bits.Div64(hi, lo, 60e6)
+		other.Count = int64(count + min(rest, 1))
 	}
 	if most == 0 || other.Count <= l.Count {
 		return "", ""

@@ -85,7 +85,7 @@ func TestRESP3(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	c, _ := startSample(t, Options{})
 	long := strings.Repeat("k", headgate.MaxKey+1)
-	const bounds = ", must be 1 to 1000000000"
+	const bounds = ", must be 1 to 9007199254740991"
 	for _, e := range []exchange{
 		{"HG.CHECK mail", "-ERR wrong number of arguments for HG.CHECK: 1; write HG.CHECK rule key [COST cost] [rule key [COST cost] ...] | DESC name value [name value ...] [COST cost] [ID id] [FOR milliseconds]"},
 		{"HG.CHECK mail a mail", `-ERR HG.CHECK: there is a rule without a key; a rule with one counter for all has the key ""`},
@@ -93,7 +93,7 @@ func TestMistakes(t *testing.T) {
 		{"HG.CHECK nobody user42", `-NORULE there is no rule "nobody"; there are mail, login, cost, tried, paced and 2 more; HG.RULES lists them`},
 		{"HG.CHECK mail a COST 0", "-ERR HG.CHECK: the cost is 0" + bounds},
 		{"HG.CHECK mail a COST -1", "-ERR HG.CHECK: the cost is -1" + bounds},
-		{"HG.CHECK mail a COST 1000000001", "-ERR HG.CHECK: the cost is 1000000001" + bounds},
+		{"HG.CHECK mail a COST 9007199254740992", "-ERR HG.CHECK: the cost is 9007199254740992" + bounds},
 		{"HG.CHECK mail a COST 99999999999999999999999999999", "-ERR HG.CHECK: the cost is 999999999999999999999999..." + bounds},
 		{"HG.CHECK mail a COST 1.5", "-ERR HG.CHECK: the cost is not a whole number" + bounds},
 		{"HG.CHECK mail a COST 1 COST 1", "-ERR HG.CHECK: COST is given twice"},
@@ -125,8 +125,8 @@ func TestMistakes(t *testing.T) {
 		{"HG.PEEK mail a ID b", "-ERR HG.PEEK: ID is for HG.CHECK and HG.RESERVE"},
 		{"HG.PEEK mail a FOR 5", "-ERR HG.PEEK: FOR is for HG.CHECK and HG.RESERVE"},
 		{"HG.SETTLE a", "-ERR wrong number of arguments for HG.SETTLE: 1; write HG.SETTLE id [COST cost] [STATUS status]"},
-		{"HG.SETTLE a COST -1", "-ERR HG.SETTLE: the cost is -1, must be 0 to 1000000000"},
-		{"HG.SETTLE a COST x", "-ERR HG.SETTLE: the cost is not a whole number, must be 0 to 1000000000"},
+		{"HG.SETTLE a COST -1", "-ERR HG.SETTLE: the cost is -1, must be 0 to 9007199254740991"},
+		{"HG.SETTLE a COST x", "-ERR HG.SETTLE: the cost is not a whole number, must be 0 to 9007199254740991"},
 		{"HG.SETTLE a STATUS 99", "-ERR HG.SETTLE: the status is 99, must be 100 to 599"},
 		{"HG.SETTLE a 5 6", `-ERR HG.SETTLE: "5" is neither COST nor STATUS, or is given twice`},
 		{"HG.SETTLE a COST 1 COST 1", `-ERR HG.SETTLE: "COST" is neither COST nor STATUS, or is given twice`},

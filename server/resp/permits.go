@@ -51,7 +51,7 @@ func (k *call) words(args []string, c *decide.PermitCall, known map[string]*int6
 		case len(args) == 1:
 			problem = "there is nothing behind " + word
 		case word == "COST":
-			problem = whole(args[1], "the cost", 1, headgate.MaxCount, to)
+			problem = whole(args[1], "the cost", 1, headgate.MaxPermits, to)
 			c.Given |= decide.GivenCost
 		default:
 			most := store.MaxTTL

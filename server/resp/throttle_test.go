@@ -72,10 +72,10 @@ func TestThrottleMistakes(t *testing.T) {
 	c.exchanges([]exchange{
 		{"CL.THROTTLE k 15 30", "-ERR wrong number of arguments for CL.THROTTLE: 3; write CL.THROTTLE key max_burst count period [quantity]"},
 		{"CL.THROTTLE k 15 30 60 1 1", "-ERR wrong number of arguments for CL.THROTTLE: 6; …"},
-		{"CL.THROTTLE k -1 30 60", "-ERR CL.THROTTLE: max_burst is -1, must be 0 to 999999999"},
-		{"CL.THROTTLE k 15 0 60", "-ERR CL.THROTTLE: count is 0, must be 1 to 1000000000"},
+		{"CL.THROTTLE k -1 30 60", "-ERR CL.THROTTLE: max_burst is -1, must be 0 to 9007199254740990"},
+		{"CL.THROTTLE k 15 0 60", "-ERR CL.THROTTLE: count is 0, must be 1 to 9007199254740991"},
 		{"CL.THROTTLE k 15 30 0", "-ERR CL.THROTTLE: period is 0, must be 1 to 31622400"},
-		{"CL.THROTTLE k 15 30 60 -1", "-ERR CL.THROTTLE: quantity is -1, must be 0 to 1000000000"},
+		{"CL.THROTTLE k 15 30 60 -1", "-ERR CL.THROTTLE: quantity is -1, must be 0 to 9007199254740991"},
 		{"CL.THROTTLE k 15 30 1.5", "-ERR CL.THROTTLE: period is not a whole number, must be 1 to 31622400"},
 		{"CL.THROTTLE k 999999999 1 31622400", "-ERR CL.THROTTLE: limit 1: burst 1000000000 at 1 per 8784h0m0s takes longer than 100 years to refill"},
 	})

@@ -142,7 +142,7 @@ func (b *batch) follow(r *request) {
 				continue
 			}
 			reached(algorithm.Reached(l, p.at(l.Slot())))
-			for k := 1; l.Algorithm <= headgate.LeakyBucket && k < algorithm.BucketSlots; k++ {
+			for k := 1; l.Algorithm <= headgate.LeakyBucket && k < algorithm.BucketSlots/2; k++ {
 				// Without units in use, a bucket's time has another meaning.
 				if s := p.at(algorithm.BucketSlot(l, k)); s.Used > 0 {
 					reached(s.Stamp)
@@ -328,10 +328,11 @@ func (p *page) changeLog(now headgate.Instant, units int64, at headgate.Instant,
 		p.log.Refund(-units, at)
 		p.dirty = true
 	}
-	if p.log != nil {
-		units = p.log.Owable(now, units, need)
+	log := p.log
+	if log == nil {
+		log = new(algorithm.Log)
 	}
-	if units > 0 {
+	if units = log.Owable(now, units, need); units > 0 {
 		p.addToLog(now, units, need)
 	}
 }

@@ -56,9 +56,11 @@ func (p *page) counter(l *headgate.Limit) algorithm.Counter {
 
 // put stores the counter of a limit until it is fully free.
 func (p *page) put(l *headgate.Limit, c algorithm.Counter, expires headgate.Instant) {
-	slots, n := c.Slots(l)
-	for i := range n {
-		p.set(algorithm.BucketSlot(l, i), slots[i], expires)
+	slots, changed := c.Slots(l)
+	for i := range slots {
+		if changed&(1<<i) != 0 {
+			p.set(algorithm.BucketSlot(l, i), slots[i], expires)
+		}
 	}
 }
 
@@ -100,7 +102,7 @@ func (p *page) keep(l *headgate.Limit, expires headgate.Instant) {
 
 // of reports whether a slot belongs to the limit's counter.
 func (p *page) of(s *slot, l *headgate.Limit) bool {
-	if l.Algorithm > headgate.LeakyBucket {
+	if l.Algorithm > headgate.LeakyBucket && l.Algorithm != headgate.SlidingCounter {
 		return s.id == l.Slot()
 	}
 	for i := range algorithm.BucketSlots {
@@ -188,7 +190,7 @@ func readPage(b []byte) (*page, error) {
 	for range n {
 		s := slot{id: r.uint64(), expires: r.time()}
 		s.state.Stamp = r.time()
-		s.state.Used, s.state.Extra = uint32(r.uint(headgate.MaxCount)), uint32(r.uint(1<<32-1))
+		s.state.Used, s.state.Extra = int64(r.uint(1<<32-1)), int64(r.uint(1<<32-1))
 		if span, ok := algorithm.SpanOf(s.id, s.state); !ok {
 			p.slots = append(p.slots, s)
 		} else if span.Horizon > 0 {

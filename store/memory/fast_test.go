@@ -31,7 +31,7 @@ func TestFastIsSlow(t *testing.T) {
 		if algorithm == headgate.FixedWindow {
 			align = []headgate.Alignment{headgate.AlignUTC, headgate.AlignFirst, headgate.AlignMinute, headgate.AlignMonth}[rng.IntN(4)]
 		}
-		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000), 1 + rng.Int64N(headgate.MaxCount)}
+		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000), 1 + rng.Int64N(1_000_000_000), 1 + rng.Int64N(1e13), 1 + rng.Int64N(headgate.MaxCount)}
 		var rules []*headgate.Rule
 		for range 1 + rng.IntN(3) { // lists of one rule: other counts, or other bursts
 			l := headgate.Limit{Algorithm: algorithm, Count: counts[rng.IntN(len(counts))], Period: period, Align: align}

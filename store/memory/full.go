@@ -81,7 +81,7 @@ func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	if g != nil && sh.budget.room() < int64(g.Bytes()+logBytes) {
 		return false
 	}
-	several := algorithm.HasSlots(from.state())
+	several := algorithm.HasFurther(from.state())
 	if several && !sh.table.room(spare+algorithm.BucketSlots) {
 		return false
 	}

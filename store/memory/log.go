@@ -1,17 +1,14 @@
 package memory
 
 import (
-	"math"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
 )
 
-// logMark, in the field used, says that the entry's stamp is the index of a log. No counter
-// ever has that many units in use.
-const logMark = math.MaxUint32
+// logMark + the index of a log is the stamp of an entry that has one. No state has so late a stamp.
+const logMark = 1 << 60
 
-func (e *entry) isLog() bool { return e.used == logMark && !e.asWord() }
+func (e *entry) isLog() bool { return e.stamp() >= logMark && !e.asWord() }
 
 // dropIdleLogs frees the logs of entries that the next rebuild drops.
 func (sh *shard) dropIdleLogs(now headgate.Instant) {
@@ -26,7 +23,7 @@ func (sh *shard) dropIdleLogs(now headgate.Instant) {
 }
 
 func (sh *shard) freeLog(e *entry) {
-	i := e.stamp()
+	i := e.stamp() - logMark
 	sh.budget.logs.Add(-int64(sh.logs[i].Bytes() + logBytes))
 	sh.logs[i] = nil
 	sh.freeLogs = append(sh.freeLogs, i)
@@ -38,7 +35,7 @@ func (sh *shard) log(e *entry) *algorithm.Log {
 	if !e.isLog() {
 		return nil
 	}
-	return sh.logs[e.stamp()]
+	return sh.logs[e.stamp()-logMark]
 }
 
 // logBytes is the memory that a log takes in addition to its entries: the struct, its first span
@@ -52,14 +49,14 @@ const newLog = logBytes + 16*algorithm.EntryBytes
 func (sh *shard) setLog(e *entry, g *algorithm.Log) {
 	sh.budget.logs.Add(int64(g.Bytes() + logBytes))
 	if n := len(sh.freeLogs); n > 0 {
-		e.setStamp(sh.freeLogs[n-1])
+		i := sh.freeLogs[n-1]
 		sh.freeLogs = sh.freeLogs[:n-1]
-		sh.logs[e.stamp()] = g
+		sh.logs[i] = g
+		e.setStamp(logMark + i)
 	} else {
-		e.setStamp(int64(len(sh.logs)))
+		e.setStamp(logMark + int64(len(sh.logs)))
 		sh.logs = append(sh.logs, g)
 	}
-	e.used = logMark
 }
 
 // lookAtLog reads the log of a step, and says whether the cost fits.

@@ -165,7 +165,7 @@ func TestTakeSingle(t *testing.T) {
 		want string
 	}{
 		"no rule":    {nil, 1, "headgate: request: check 1 has no rule; make one with NewRule"},
-		"cost":       {one, -1, "headgate: request: check 1 (one): the cost is -1, must be 1 to 1000000000"},
+		"cost":       {one, -1, "headgate: request: check 1 (one): the cost is -1, must be 1 to 9007199254740991"},
 		"two limits": {two, 1, `headgate: rule "two": it has 2 limits, TakeSingle needs one`},
 	} {
 		if _, _, _, _, _, _, err := s.TakeSingle(t.Context(), c.rule, "k", c.cost); err == nil || err.Error() != c.want {

@@ -18,7 +18,7 @@ import (
 //     its [algorithm.Scale], so extra is the high of a bucket. Unless the bit held is set in word,
 //     callers without the lock change the Word by compare-and-swap; see [Store.TakeSingle].
 //   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
-//   - as a log: stamp is the log's index in shard.logs, and used is logMark.
+//   - as a log: stamp is logMark and the log's index in shard.logs.
 //
 // Callers without the lock use hash, kind and word only, and the extra of a bucket.
 type entry struct {
@@ -109,13 +109,13 @@ func (e *entry) stamp() int64 { return int64(atomic.LoadUint64(&e.word)<<1) >> 1
 
 // state returns the state of an entry that is kept as one.
 func (e *entry) state() algorithm.State {
-	return algorithm.State{Stamp: headgate.Instant(e.stamp()), Used: e.used, Extra: e.extra}
+	return algorithm.State{Stamp: headgate.Instant(e.stamp()), Used: int64(e.used), Extra: int64(e.extra)}
 }
 
 // set keeps the counter as a state.
 func (e *entry) set(s algorithm.State, until uint32) {
 	e.setStamp(int64(s.Stamp))
-	e.setRest(s.Used, s.Extra, until)
+	e.setRest(uint32(s.Used), uint32(s.Extra), until)
 }
 
 func (e *entry) setStamp(stamp int64) { atomic.StoreUint64(&e.word, held|uint64(stamp)) }

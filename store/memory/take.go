@@ -480,10 +480,13 @@ func countersIn(shard uint8, checks []headgate.Check, r *locked) int {
 	return n
 }
 
-// severalRates reports whether the counter of a step is a bucket that lists of different rates share,
-// or may be: then it needs [algorithm.BucketSlots] entries.
+// severalRates reports whether the counter of a step has further states, or may have: then it needs
+// [algorithm.BucketSlots] entries.
 func (sh *shard) severalRates(st *step) bool {
 	e := st.entry
+	if st.limit.Algorithm == headgate.SlidingCounter {
+		return algorithm.Big(st.limit) || algorithm.HasFurther(e.state())
+	}
 	if st.limit.Algorithm > headgate.LeakyBucket || st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == st.kind) {
 		return false // it is kept as a Word, or will be
 	}
@@ -547,10 +550,12 @@ func (sh *shard) load(st *step, now headgate.Instant) {
 			break
 		}
 		// Another list has used the bucket.
-		slots, n := algorithm.Kept(l, int64(e.kind), s)
+		slots := algorithm.Kept(l, int64(e.kind), s)
 		e.set(algorithm.State{}, 0)
-		for i := range n {
-			sh.putState(furtherSlot(st.place, i), slots[i], free)
+		for i := range slots {
+			if !slots[i].IsZero() {
+				sh.putState(furtherSlot(st.place, i), slots[i], free)
+			}
 		}
 		fallthrough
 	default:
@@ -583,9 +588,11 @@ func (sh *shard) put(st *step, c algorithm.Counter, until uint32, open bool) {
 		sh.putState(st.place, s, until)
 		return
 	}
-	slots, n := c.Slots(st.limit)
-	for i := range n {
-		sh.putState(furtherSlot(st.place, i), slots[i], until)
+	slots, changed := c.Slots(st.limit)
+	for i := range slots {
+		if changed&(1<<i) != 0 {
+			sh.putState(furtherSlot(st.place, i), slots[i], until)
+		}
 	}
 }
 
@@ -607,7 +614,7 @@ func furtherSlot(hash uint64, i int) uint64 {
 
 // clearFurther frees the further states of a bucket, whose first state is in e.
 func (sh *shard) clearFurther(e *entry, hash uint64) {
-	if e.asWord() || !algorithm.HasSlots(e.state()) {
+	if e.asWord() || !algorithm.HasFurther(e.state()) {
 		return
 	}
 	for i := 1; i < algorithm.BucketSlots; i++ {
@@ -626,7 +633,7 @@ func (sh *shard) keep(st *step, expires headgate.Instant) {
 		if e.until != 0 { // that of a Word is later than any
 			e.until = max(e.until, at)
 		}
-		if i == 0 && (e.asWord() || st.limit.Algorithm > headgate.LeakyBucket || !algorithm.HasSlots(e.state())) {
+		if i == 0 && (e.asWord() || !algorithm.HasFurther(e.state())) {
 			return
 		}
 	}

@@ -328,7 +328,7 @@ func (s *Store) settleArguments(how settlement, g *group, near headgate.Instant)
 		c := &g.checks[i]
 		b = appendKey(b, s.prefix, c)
 		end()
-		b = appendSpec(b, c.Rule, near)
+		b = appendSpec(b, c.Rule, 0, near)
 		end()
 		b = appendInt(b, c.Units()-g.units[i])
 		end()
@@ -337,14 +337,14 @@ func (s *Store) settleArguments(how settlement, g *group, near headgate.Instant)
 		limits := c.Rule.Limits()
 		for j := range limits {
 			if limits[j].Algorithm != headgate.SlidingWindow && len(used) > 0 {
-				b = binary.BigEndian.AppendUint32(b, uint32(used[j]))
+				b = appendUint56(b, used[j])
 			}
 		}
 		end()
 		if len(used) > 0 {
 			used = used[len(limits):]
 		}
-		h.Write(binary.BigEndian.AppendUint32(nil, uint32(g.units[i])))
+		h.Write(appendCount(nil, g.units[i]))
 	}
 	all := string(b)
 	args = []string{how.mode, all[:ends[0]]}
@@ -437,9 +437,9 @@ func (n *noteTerms) prints(checks []headgate.Check) string {
 	for i := range checks {
 		c := &checks[i]
 		b = appendText(appendText(b[:0], c.Rule.Name()), c.Key)
-		b = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
+		b = appendCount(b, c.Units())
 		if n.reserve {
-			b = binary.BigEndian.AppendUint32(b, uint32(max(c.Factor, 1)))
+			b = appendCount(b, max(c.Factor, 1))
 			b = strconv.AppendBool(b, c.GiveBack)
 		}
 		h.Write(b)
@@ -519,8 +519,8 @@ func appendChecks(b []byte, checks []headgate.Check) []byte {
 		b = appendText(b, c.Rule.Tag())
 		b = appendLimits(b, c.Rule)
 		b = appendText(b, c.Key)
-		b = binary.BigEndian.AppendUint32(b, uint32(c.Units()))
-		b = binary.BigEndian.AppendUint32(b, uint32(c.Factor))
+		b = appendCount(b, c.Units())
+		b = appendCount(b, c.Factor)
 		var flags byte
 		if c.GiveBack {
 			flags |= 1
@@ -540,8 +540,8 @@ func appendLimits(b []byte, r *headgate.Rule) []byte {
 	for i := range limits {
 		l := &limits[i]
 		b = append(b, byte(l.Algorithm), byte(l.Align))
-		b = binary.BigEndian.AppendUint32(b, uint32(l.Count))
-		b = binary.BigEndian.AppendUint32(b, uint32(l.Burst))
+		b = appendCount(b, l.Count)
+		b = appendCount(b, l.Burst)
 		b = binary.BigEndian.AppendUint64(b, uint64(l.Period))
 		b = binary.BigEndian.AppendUint64(b, uint64(l.Block))
 		b = binary.BigEndian.AppendUint64(b, uint64(l.MaxBlock))
@@ -552,6 +552,14 @@ func appendLimits(b []byte, r *headgate.Rule) []byte {
 		b = appendText(b, zone)
 	}
 	return b
+}
+
+// appendCount writes a number of units: in 4 bytes, or in 8, of which the first bit is set, from 2^31.
+func appendCount(b []byte, n int64) []byte {
+	if n < 1<<31 {
+		return binary.BigEndian.AppendUint32(b, uint32(n))
+	}
+	return binary.BigEndian.AppendUint64(b, uint64(n)|1<<63)
 }
 
 // appendText writes the length of a text, and the text.
@@ -573,6 +581,15 @@ func (r *reader) uint(size int) int64 {
 	v := readUint(r.text, size)
 	r.text = r.text[size:]
 	return v
+}
+
+// count is the inverse of appendCount.
+func (r *reader) count() int64 {
+	n := r.uint(4)
+	if n>>31 != 0 {
+		n = (n&(1<<31-1))<<32 | r.uint(4)
+	}
+	return n
 }
 
 func (r *reader) string() string {
@@ -603,7 +620,7 @@ func readChecks(text string) ([]headgate.Check, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := headgate.Check{Rule: rule, Key: r.string(), Cost: r.uint(4), Factor: r.uint(4)}
+		c := headgate.Check{Rule: rule, Key: r.string(), Cost: r.count(), Factor: r.count()}
 		flags := r.uint(1)
 		c.GiveBack, c.Shadow = flags&1 != 0, flags&2 != 0
 		c.OnError = headgate.OnError(r.uint(1))
@@ -620,7 +637,7 @@ func (r *reader) limits() ([]headgate.Limit, error) {
 	for i := range limits {
 		l := &limits[i]
 		l.Algorithm, l.Align = headgate.Algorithm(r.uint(1)), headgate.Alignment(r.uint(1))
-		l.Count, l.Burst = r.uint(4), r.uint(4)
+		l.Count, l.Burst = r.count(), r.count()
 		l.Period, l.Block, l.MaxBlock = time.Duration(r.uint(8)), time.Duration(r.uint(8)), time.Duration(r.uint(8))
 		if zone := r.string(); zone != "" && r.err == nil {
 			location, err := headgate.LoadLocation(zone)

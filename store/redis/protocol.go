@@ -68,20 +68,29 @@ const (
 
 // appendSpec writes a rule's limits as the scripts read them:
 //
-//	windows B, slots B
+//	windows B, slots B; if numbers are big, 128 more windows, and the cost / 2^32 I3
 //	for each limit but sliding windows: its name, 8 bytes
-//	for each limit but sliding windows: kind B, capacity I4, num I4, den I7, period I7, mark I4
+//	for each limit but sliding windows: kind B, capacity I4, num I4, den I7, period I7, mark I4;
+//	        capacity and num are I7 if numbers are big
 //	for each sliding window: count I4, period I7
 //
-// Integers are big-endian. mark is algorithm.MarkOf for buckets, and otherwise 0. For a penalty num
+// Integers are big-endian. Numbers are big if the cost has more than 32 bits, or a limit is
+// [algorithm.Big]. mark is algorithm.MarkOf for buckets, and otherwise 0. For a penalty num
 // is its longest block in milliseconds and den its first in microseconds. Lua knows no time zones,
 // so calendar windows are computed here: for them num is the longest that a window lasts in seconds,
 // and den and period are the begin and end of the window that contains near, the store's likely
 // time. A script that finds another time there does nothing, and is called again.
-func appendSpec(b []byte, r *headgate.Rule, near headgate.Instant) []byte {
+func appendSpec(b []byte, r *headgate.Rule, cost int64, near headgate.Instant) []byte {
 	limits := r.Limits()
-	at := len(b)
+	at, big := len(b), cost>>32 != 0
+	for i := range limits {
+		big = big || algorithm.Big(&limits[i])
+	}
 	b = append(b, 0, 0)
+	if big {
+		b[at] = 128
+		b = append(b, byte(cost>>48), byte(cost>>40), byte(cost>>32))
+	}
 	for i := range limits {
 		if limits[i].Algorithm == headgate.SlidingWindow {
 			b[at]++
@@ -92,7 +101,7 @@ func appendSpec(b []byte, r *headgate.Rule, near headgate.Instant) []byte {
 	}
 	for i := range limits {
 		if l := &limits[i]; l.Algorithm != headgate.SlidingWindow {
-			b = appendSlot(b, l, near)
+			b = appendSlot(b, l, big, near)
 		}
 	}
 	for i := range limits {
@@ -104,11 +113,11 @@ func appendSpec(b []byte, r *headgate.Rule, near headgate.Instant) []byte {
 	return b
 }
 
-func appendSlot(b []byte, l *headgate.Limit, near headgate.Instant) []byte {
+func appendSlot(b []byte, l *headgate.Limit, big bool, near headgate.Instant) []byte {
 	num, den := l.Rate()
 	period := l.Micros()
 	var kind byte
-	var mark uint32
+	var mark int64
 	switch {
 	case l.Algorithm == headgate.Penalty:
 		// The longest block fits in 32 bits as milliseconds.
@@ -129,10 +138,14 @@ func appendSlot(b []byte, l *headgate.Limit, near headgate.Instant) []byte {
 		den, period = int64(begin), int64(end)
 	}
 	b = append(b, kind)
-	b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
-	b = binary.BigEndian.AppendUint32(b, uint32(num))
+	if big {
+		b = appendUint56(appendUint56(b, l.Capacity()), num)
+	} else {
+		b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
+		b = binary.BigEndian.AppendUint32(b, uint32(num))
+	}
 	b = appendUint56(appendUint56(b, den), period)
-	return binary.BigEndian.AppendUint32(b, mark)
+	return binary.BigEndian.AppendUint32(b, uint32(mark))
 }
 
 // appendKey writes the name of a counter: the prefix, the rule's name, its tag in braces if it has
@@ -220,7 +233,7 @@ func (q *request) set(prefix string, mode byte, checks []headgate.Check, near he
 			shadow = 1
 		}
 		b = binary.BigEndian.AppendUint32(append(b, shadow), uint32(c.Units()))
-		b = appendSpec(b, c.Rule, near)
+		b = appendSpec(b, c.Rule, c.Units(), near)
 	}
 	length := len(b) - 5
 	b[2], b[3], b[4] = byte(length>>16), byte(length>>8), byte(length)
@@ -447,19 +460,38 @@ func limitBytes(limits []headgate.Limit, text string) int {
 }
 
 // counterBytes returns the length of the answer about a limit that is not a sliding window. It has
-// the limit's state and, for a bucket that lists of different rates share, the further states.
+// the limit's state and, for a bucket that lists of different rates share, the further states. If
+// there are high halves, as the first bit says, these follow.
 func counterBytes(l *headgate.Limit, text string) int {
-	if len(text) >= stateBytes && l.Algorithm <= headgate.LeakyBucket && algorithm.HasSlots(readState(text)) {
-		return algorithm.BucketSlots * stateBytes
+	states := 1
+	if len(text) >= stateBytes {
+		halves := text[0]>>7 != 0
+		switch {
+		case l.Algorithm <= headgate.LeakyBucket && algorithm.HasSlots(readState(text)):
+			states = algorithm.BucketSlots / 2
+			if halves {
+				states = algorithm.BucketSlots
+			}
+		case halves:
+			states = 2
+		}
 	}
-	return stateBytes
+	return states * stateBytes
 }
 
 // cutCounter reads a counter from the front of a script's answer, advances it to now, and returns
 // the rest of the answer.
 func cutCounter(l *headgate.Limit, text string, now headgate.Instant) (c algorithm.Counter, rest string) {
 	size := counterBytes(l, text)
-	c = algorithm.LoadCounter(l, true, func(i int) algorithm.State { return readState(text[i*stateBytes:]) })
+	c = algorithm.LoadCounter(l, true, func(i int) algorithm.State {
+		if l.Algorithm > headgate.LeakyBucket {
+			i = min(i, 1) // a sliding counter has no other further state
+		}
+		if (i+1)*stateBytes > size {
+			return algorithm.State{}
+		}
+		return readState(text[i*stateBytes:])
+	})
 	c, _ = c.Advance(l, now)
 	return c, text[size:]
 }
@@ -526,9 +558,9 @@ func readUint(s string, size int) int64 {
 // readState reads a counter's state from the front of s.
 func readState(s string) algorithm.State {
 	return algorithm.State{
-		Stamp: headgate.Instant(readUint(s, 7)),
-		Used:  uint32(readUint(s[7:], 4)),
-		Extra: uint32(readUint(s[11:], 4)),
+		Stamp: headgate.Instant(readUint(s, 7) &^ (1 << 55)),
+		Used:  readUint(s[7:], 4),
+		Extra: readUint(s[11:], 4),
 	}
 }
 

@@ -348,7 +348,7 @@ func (h *history) limit() headgate.Limit {
 		l.Period = time.Duration(1+h.rng.IntN(90)) * time.Second
 	}
 	if h.rng.IntN(6) == 0 && l.Algorithm != headgate.SlidingWindow {
-		l.Count = 1 + h.rng.Int64N(headgate.MaxCount)
+		l.Count = 1 + h.rng.Int64N(h.anySize())
 	}
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
@@ -436,7 +436,7 @@ func (h *history) recount(l *headgate.Limit) {
 	case headgate.TokenBucket, headgate.LeakyBucket:
 		l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
 		if h.rng.IntN(3) != 0 && !h.notes.gives {
-			l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Count))
+			l.Count = h.recounted(4 * l.Count)
 		}
 	case headgate.SlidingWindow:
 		l.Count = 1 + h.rng.Int64N(min(headgate.MaxLog, 2*l.Count))
@@ -445,8 +445,21 @@ func (h *history) recount(l *headgate.Limit) {
 		*l = h.penalty()
 		l.Period = period
 	default:
-		l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+		l.Count = h.recounted(2 * l.Count)
 	}
+}
+
+// recounted makes up a count of at most so many, or now and then one of quite another size.
+func (h *history) recounted(most int64) int64 {
+	if h.rng.IntN(12) == 0 {
+		most = h.anySize()
+	}
+	return 1 + h.rng.Int64N(min(headgate.MaxCount, most))
+}
+
+// anySize returns a bound for counts whose products have up to 98 bits.
+func (h *history) anySize() int64 {
+	return []int64{ordinary, 1 << 32, 1e13, headgate.MaxCount}[h.rng.IntN(4)]
 }
 
 // agree gives buckets that share a counter with one of another list the same rate.
@@ -476,7 +489,7 @@ func (h *history) changed(r *headgate.Rule, busy []bool) *headgate.Rule {
 		switch l.Algorithm {
 		case headgate.TokenBucket, headgate.LeakyBucket:
 			l.Burst = 1 + h.rng.Int64N(min(headgate.MaxCount, 4*l.Capacity()))
-			if count := 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count)); !h.notes.gives {
+			if count := h.recounted(2 * l.Count); !h.notes.gives {
 				l.Count = count
 			}
 		case headgate.SlidingWindow:
@@ -485,7 +498,7 @@ func (h *history) changed(r *headgate.Rule, busy []bool) *headgate.Rule {
 			// Not the longest block: a store may have forgotten what it would keep.
 			l.Count = 1 + h.rng.Int64N(4)
 		default:
-			l.Count = 1 + h.rng.Int64N(min(headgate.MaxCount, 2*l.Count))
+			l.Count = h.recounted(2 * l.Count)
 		}
 	}
 	if next, err := headgate.NewRule(r.Name(), limits...); err == nil {

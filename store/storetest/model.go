@@ -248,6 +248,16 @@ func newLimitModel(l *headgate.Limit) limitModel {
 	return &slidingCounterModel{}
 }
 
+// ordinary is how many units limits charge a counter up to whose count and burst are not above it.
+const ordinary = 1_000_000_000
+
+func mostUsed(l *headgate.Limit) int64 {
+	if l.Count > ordinary || l.Burst > ordinary {
+		return headgate.MaxCount
+	}
+	return ordinary
+}
+
 // box is one window of those that fixed windows and counters keep.
 type box struct{ begin, end, used int64 }
 
@@ -283,7 +293,7 @@ func (s *fixedModel) free(l *headgate.Limit, now int64) int64 {
 
 func (s *fixedModel) charge(l *headgate.Limit, now, cost int64) {
 	s.last = s.current(l, now)
-	s.last.used += min(cost, max(0, headgate.MaxCount-s.last.used))
+	s.last.used += min(cost, max(0, mostUsed(l)-s.last.used))
 }
 
 func (s *fixedModel) refund(l *headgate.Limit, now, cost, at, _ int64) {
@@ -314,7 +324,7 @@ func (s *slidingCounterModel) current(l *headgate.Limit, now int64) (last, befor
 	case now >= s.last.end:
 		return fresh, s.last
 	case now < s.last.begin-period:
-		fresh.used = min(s.last.used+s.before.used, headgate.MaxCount)
+		fresh.used = max(s.last.used, min(s.last.used+s.before.used, mostUsed(l)))
 		return fresh, box{}
 	}
 	return s.last, s.before
@@ -337,7 +347,7 @@ func (s *slidingCounterModel) free(l *headgate.Limit, now int64) int64 {
 
 func (s *slidingCounterModel) charge(l *headgate.Limit, now, cost int64) {
 	s.last, s.before = s.current(l, now)
-	s.last.used += min(cost, max(0, headgate.MaxCount-s.last.used))
+	s.last.used += min(cost, max(0, mostUsed(l)-s.last.used))
 }
 
 func (s *slidingCounterModel) refund(l *headgate.Limit, now, cost, at, _ int64) {
@@ -409,7 +419,7 @@ func (s *bucketModel) level(t *tank, now int64) (int64, *big.Rat) {
 }
 
 // keep writes down how all tanks stand at now. What is written of tanks that are joint, or of
-// counts that leave no room for it, has no fractions of a microsecond.
+// counts up to 10^9 that leave no room for it, has no fractions of a microsecond.
 func (s *bucketModel) keep(now int64) {
 	keep := func(t *tank) *tank {
 		used, at := s.level(t, now)
@@ -425,7 +435,7 @@ func (s *bucketModel) keep(now int64) {
 		if k == nil {
 			continue
 		}
-		if num := new(big.Rat).Inv(s.unit(k)).Num(); k.joint || k.count > 46_340 && num.Cmp(big.NewInt(1)) > 0 {
+		if num := new(big.Rat).Inv(s.unit(k)).Num(); k.joint || k.count > 46_340 && k.count <= ordinary && num.Cmp(big.NewInt(1)) > 0 {
 			up := new(big.Int).Add(k.at.Num(), new(big.Int).Sub(k.at.Denom(), big.NewInt(1)))
 			k.at = new(big.Rat).SetInt(up.Quo(up, k.at.Denom()))
 		}
@@ -529,7 +539,7 @@ func (s *bucketModel) charge(l *headgate.Limit, now, cost int64) {
 			s.since = now
 		}
 	}
-	s.each(l, now, func(t *tank) { t.used += min(cost, max(0, headgate.MaxCount-t.used)) })
+	s.each(l, now, func(t *tank) { t.used += min(cost, max(0, mostUsed(l)-t.used)) })
 }
 
 func (s *bucketModel) refund(l *headgate.Limit, now, cost, then, inUse int64) {
@@ -691,7 +701,7 @@ func (s *logModel) need() (age, most int64) {
 
 func (s *logModel) charge(_ *headgate.Limit, now, cost int64) {
 	age, _ := s.need()
-	if cost = min(cost, headgate.MaxCount-s.inside(age, now)); cost <= 0 {
+	if cost = min(cost, ordinary-s.inside(age, now)); cost <= 0 {
 		return
 	}
 	before := s.memory(now)
@@ -699,7 +709,7 @@ func (s *logModel) charge(_ *headgate.Limit, now, cost int64) {
 	s.ask(now)
 	if age < before {
 		s.others++
-		if s.others >= 1024 || s.inside(before, now) > 2*headgate.MaxCount {
+		if s.others >= 1024 || s.inside(before, now) > 2*ordinary {
 			s.others = 0
 			s.squeeze(now, age)
 		}
@@ -749,7 +759,7 @@ func (s *logModel) squeeze(now, age int64) {
 		c := &s.charged[i]
 		if c.at <= last {
 			c.at = last
-			gone := min(c.units, max(0, all-headgate.MaxCount))
+			gone := min(c.units, max(0, all-ordinary))
 			c.units, all = c.units-gone, all-gone
 		}
 	}

@@ -50,6 +50,7 @@ import (
 	"crypto/rand"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"runtime"
 	"sync"
 	"time"
@@ -599,8 +600,9 @@ func outranks(d, o *headgate.Decision) bool {
 	case o.Limit.Algorithm == headgate.Penalty:
 		return true
 	}
-	// Neither product is larger than 10^18.
-	return d.Remaining*o.Limit.Capacity() < o.Remaining*d.Limit.Capacity()
+	h1, l1 := bits.Mul64(uint64(d.Remaining), uint64(o.Limit.Capacity()))
+	h2, l2 := bits.Mul64(uint64(o.Remaining), uint64(d.Limit.Capacity()))
+	return h1 < h2 || h1 == h2 && l1 < l2
 }
 
 // makeRoom ensures that there is room for a record with a key of that length. It replaces a full

@@ -40,7 +40,7 @@ func steps(t *testing.T, asked ...string) {
 		{[]string{"auth.createToken", "user42", "--cost", "6"}, 1, "denied by auth.createToken, 5 per 30d: never fits\n"},
 		{[]string{"auth.createToken", "user42", "--cost", "6", "--peek"}, 1, "would be denied by auth.createToken, 5 per 30d: never fits\n"},
 		{[]string{"auth.createTokem", "user42"}, 2, `there is no rule "auth.createTokem"`},
-		{[]string{"auth.createToken", "user42", "--cost", "0"}, 2, "headgate: --cost is 0, must be 1 to 1000000000\n"},
+		{[]string{"auth.createToken", "user42", "--cost", "0"}, 2, "headgate: --cost is 0, must be 1 to 9007199254740991\n"},
 		{[]string{"everyone", "user42"}, 2, "headgate: "},
 		{[]string{"auth.createToken"}, 2, "headgate: "},
 	} {

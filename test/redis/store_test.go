@@ -238,7 +238,7 @@ func TestPlainLimits(t *testing.T) {
 	limits := []headgate.Limit{
 		headgate.PerMinute(100),
 		headgate.Per(90_000, time.Minute), // no room for a mark: see algorithm/marks.go
-		headgate.Per(headgate.MaxCount-63, 30*24*time.Hour).WithBurst(1000),
+		headgate.Per(1_000_000_000-63, 30*24*time.Hour).WithBurst(1000),
 		{Algorithm: headgate.LeakyBucket, Count: 10_000_000, Period: time.Second},
 		{Algorithm: headgate.FixedWindow, Count: 100, Period: time.Minute},
 		{Algorithm: headgate.FixedWindow, Count: 100, Period: time.Minute, Align: headgate.AlignFirst},

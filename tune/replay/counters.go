@@ -214,12 +214,19 @@ func (e *cell) store(l *headgate.Limit, c algorithm.Counter) {
 		e.state = s
 		return
 	}
-	slots, n := c.Slots(l)
-	e.state = slots[0]
+	slots, changed := c.Slots(l)
 	if e.more == nil {
 		e.more = new(more)
 	}
-	copy(e.more.slots[1:n], slots[1:n])
+	for i := range slots {
+		switch {
+		case changed&(1<<i) == 0:
+		case i == 0:
+			e.state = slots[0]
+		default:
+			e.more.slots[i] = slots[i]
+		}
+	}
 }
 
 // log returns the log of the counter, or nil.
@@ -299,7 +306,7 @@ func (c *counters) take(way int, now headgate.Instant, checks []headgate.Check, 
 			st.cell.store(l, after)
 		case charge && st.plain:
 			after.State = algorithm.Charge(l, after.State, now, check.Units())
-			st.cell.state = algorithm.Mark(l, after.State)
+			st.cell.store(l, after)
 		case charge:
 			after = after.Charge(l, now, check.Units())
 			st.cell.store(l, after)
@@ -333,7 +340,7 @@ func (c *counters) takeOne(way int, now headgate.Instant, rule *headgate.Rule, c
 			if !algorithm.Fits(l, s, now, cost) {
 				return false
 			}
-			e.state = algorithm.Mark(l, algorithm.Charge(l, s, now, cost))
+			e.store(l, algorithm.Counter{State: algorithm.Charge(l, s, now, cost)})
 			return true
 		}
 	}

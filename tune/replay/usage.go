@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/tune/accesslog"
 )
@@ -35,7 +34,7 @@ func (u *UsageReader) Of(r *accesslog.Request) *models.Usage {
 		if place < 0 {
 			continue
 		}
-		if value, err := strconv.ParseInt(r.Entry(place), 10, 64); err == nil && value >= 0 && value <= headgate.MaxCount {
+		if value, err := strconv.ParseInt(r.Entry(place), 10, 64); err == nil && value >= 0 && value <= models.MaxTokens {
 			n[i], said = value, true
 		}
 	}

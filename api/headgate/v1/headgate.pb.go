@@ -33,7 +33,7 @@ type Check struct {
 	// joined by "|", with "|" and "\" in them escaped by "\"; of a rule without
 	// "per", nothing.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// Units, 1 to 1000000000; 1 if left out.
+	// Units, 1 to 9007199254740991; 1 if left out.
 	Cost          *int64 `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -98,7 +98,7 @@ type CheckRequest struct {
 	Entries map[string]string `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The rules and keys themselves: 1 to 64, all charged or none.
 	Checks []*Check `protobuf:"bytes,2,rep,name=checks,proto3" json:"checks,omitempty"`
-	// Units that the request takes, with entries: 1 to 1000000000; 1 if left out.
+	// Units that the request takes, with entries: 1 to 9007199254740991; 1 if left out.
 	Cost *int64 `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// A name for the request, of up to 256 bytes, if it may have to be repeated: as
 	// long as the id is remembered, the same request gets the answer that it got
@@ -1331,7 +1331,7 @@ type SettleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reservation's id.
 	Reservation string `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
-	// What the request has cost: 0 to 1000000000. Rules that multiply costs
+	// What the request has cost: 0 to 9007199254740991. Rules that multiply costs
 	// multiply this one too. If left out, the estimate; there must be a status then.
 	Cost *int64 `protobuf:"varint,2,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// The HTTP status that the work ended with, or what stands for it, 100 to 599:

@@ -486,7 +486,7 @@ type StoreCheck struct {
 	Rule  *Rule                  `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
 	// Up to 1024 bytes.
 	Key []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// 1 to 1000000000; 1 if left out.
+	// 1 to 9007199254740991; 1 if left out.
 	Cost int64 `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
 	// For OP_REFUND: the "at" of the decision that charged the units.
 	At int64 `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
@@ -1315,7 +1315,7 @@ func (x *RecallRequest) GetId() []byte {
 type TakeSettleRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Reservation *StoreReservation      `protobuf:"bytes,1,opt,name=reservation,proto3" json:"reservation,omitempty"`
-	// One for each check of the reservation, 0 to 1000000000. All zeros cancel it.
+	// One for each check of the reservation, 0 to 9007199254740991. All zeros cancel it.
 	Units         []int64 `protobuf:"varint,2,rep,packed,name=units,proto3" json:"units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -97,7 +97,7 @@ func asynchronously(ctx context.Context, w *measure.Work, plan measure.Plan) (_ 
 	defer func() { err = errors.Join(err, layer.Close(ctx)) }()
 	stores := []headgate.Store{store, layer.Store()}
 	check := headgate.Check{
-		Rule: headgate.MustRule("loose", headgate.PerSecond(headgate.MaxCount)), Hints: headgate.Hints{Consistency: headgate.Async},
+		Rule: headgate.MustRule("loose", headgate.PerSecond(1_000_000_000)), Hints: headgate.Hints{Consistency: headgate.Async},
 	}
 	var next atomic.Int64
 	return rows, plan.Turns(ctx, w, rows, []int{hot, cold}, func(_, condition, i int) (measure.Sample, error) {

@@ -267,7 +267,7 @@ func (o *asyncTruth) admit(one asyncLet) int64 {
 		return o.inLog - l.Count
 	}
 	o.state = algorithm.Charge(l, algorithm.Advance(l, o.state, one.at), one.at, one.units)
-	used := int64(o.state.Used)
+	used := o.state.Used
 	if l.Algorithm == headgate.SlidingCounter {
 		used += int64(math.Ceil(float64(o.state.Extra) * float64(l.Micros()-int64(one.at-o.state.Stamp)) / float64(l.Micros())))
 	}

@@ -22,7 +22,7 @@ func (l *Layer) OwnUse(rule *headgate.Rule, key string) int64 {
 	s, k, _ := l.lock(&headgate.Check{Rule: rule, Key: key})
 	defer s.mu.Unlock()
 	if k != nil {
-		return int64(k.own[0].state.Used)
+		return k.own[0].state.Used
 	}
 	return -1
 }

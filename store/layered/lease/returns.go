@@ -300,7 +300,7 @@ func (u *ownUse) advance(l *headgate.Limit, at headgate.Instant) {
 
 // atLeast returns how many units are in use, rounded down.
 func (u *ownUse) atLeast() int64 {
-	used := int64(u.state.Used)
+	used := u.state.Used
 	if u.at > u.state.Stamp {
 		used-- // A part of the last unit has been refilled.
 	}
@@ -329,7 +329,7 @@ func (u *ownUse) fell(at headgate.Instant, units int64) {
 // lowered accordingly.
 func (u *ownUse) charged(l *headgate.Limit, d *headgate.Decision, units int64, now time.Duration) {
 	u.advance(l, d.At)
-	if others := int64(u.state.Used) - max(0, l.Capacity()-d.Remaining-units); others > 0 {
+	if others := u.state.Used - max(0, l.Capacity()-d.Remaining-units); others > 0 {
 		u.state = algorithm.Refund(l, u.state, d.At, others, 0, 0)
 	}
 	u.fell(d.At, u.atLeast())
@@ -346,7 +346,7 @@ func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused in
 		u.advance(l, u.at+headgate.Instant(passed.Microseconds()))
 		u.updated = now
 	}
-	units = min(unused, int64(u.state.Used))
+	units = min(unused, u.state.Used)
 	for i := range u.lows {
 		if u.lows[i].at > charged {
 			units = min(units, u.lows[i].units)
@@ -356,7 +356,7 @@ func (u *ownUse) giveBack(l *headgate.Limit, charged headgate.Instant, unused in
 	if units == 0 {
 		return 0, 0
 	}
-	at = u.state.Stamp - headgate.Instant(fillTime(l, l.Capacity()-int64(u.state.Used)))
+	at = u.state.Stamp - headgate.Instant(fillTime(l, l.Capacity()-u.state.Used))
 	if at <= 0 {
 		return 0, 0 // The bucket takes longer to fill than the time since 1970.
 	}

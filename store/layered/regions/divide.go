@@ -1,10 +1,12 @@
 package regions
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/algorithm"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -12,7 +14,7 @@ import (
 // that a part of its rate is a whole number of them. Above fineCount there are enough units without.
 const (
 	fine      = 1000
-	fineCount = headgate.MaxCount / fine
+	fineCount = 1_000_000
 )
 
 // division says how many units of a limit are always a region's own.
@@ -80,7 +82,9 @@ func part(l *headgate.Limit, units int64) (p headgate.Limit, ok bool) {
 			times = 1
 		}
 		p.Burst, p.Period = units, l.Period*time.Duration(times)
-		p.Count = l.Count * times * units / l.Capacity()
+		hi, lo := bits.Mul64(uint64(l.Count*times), uint64(units))
+		count, _ := bits.Div64(hi, lo, uint64(l.Capacity())) // at most l.Count*times
+		p.Count = int64(count)
 		if p.Count == 0 {
 			p.Count, ok = 1, false
 		}
@@ -95,11 +99,11 @@ func counter(l *headgate.Limit, units int64) headgate.Limit {
 	switch l.Algorithm {
 	case headgate.TokenBucket:
 		most := float64(headgate.MaxRefill) / 2 / float64(p.Period) * float64(p.Count)
-		p.Burst = max(p.Burst, int64(min(most, headgate.MaxCount)))
+		p.Burst = max(p.Burst, int64(min(most, float64(algorithm.MaxUsed(l)))))
 	case headgate.SlidingWindow:
 		p.Count = headgate.MaxLog
 	default:
-		p.Count = headgate.MaxCount
+		p.Count = algorithm.MaxUsed(l)
 	}
 	return p
 }

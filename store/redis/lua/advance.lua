@@ -32,6 +32,7 @@ elseif kind == 5 then -- a sliding counter
   elseif now < stamp then
     plain = false
   end
+  if used >= 2147483648 or extra >= 2147483648 then plain = false end
   local units = extra * (period - now + stamp)
   if units >= 9007199254740992 then plain = false end
   local rest = units % period
@@ -49,8 +50,8 @@ else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
     stop, length = period, num * 1000000
   end
   if now >= stamp then
-    stamp, used = stop, 0
-  elseif now < stamp - 2 * length then
+    stamp, used, extra = stop, 0, 0
+  elseif used >= 2147483648 or now < stamp - 2 * length then
     plain = false
   end
   lasts = stamp - now

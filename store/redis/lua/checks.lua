@@ -25,7 +25,11 @@ for i = 1, checks do
   local key = KEYS[first + i - 1]
   local flags, cost, windows, slots = unpack('>BI4BB', asked, from)
   local fits, shadow = true, flags == 1
-  local names, pos = 8 * slots, from + 7
+  local names, pos, form, size = 8 * slots, from + 7, '>BI4I4I7I7I4', 27
+  if windows >= 128 then -- its numbers are big
+    windows, pos, form, size = windows - 128, pos + 3, '>BI7I7I7I7I4', 33
+    cost = cost + 4294967296 * unpack('>I3', asked, pos - 3)
+  end
   local value = call('GETRANGE', key, '0', '1023')
   local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
@@ -53,9 +57,10 @@ for i = 1, checks do
   pos = pos + names
   local new, moved, penalty, blocked = {}, nil, nil, false
   for j = 1, slots do
-    local kind, capacity, num, den, period, mark = unpack('>BI4I4I7I7I4', asked, pos)
+    local kind, capacity, num, den, period, mark = unpack(form, asked, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + 27, at + 15
+    pos, at = pos + size, at + 15
+    local most = most_used(kind, capacity, num, den, period)
     local reset, back -- back: the clock has stepped back, and the counter follows
     local plain = mark > 0 -- no list of another rate has charged it
     if plain and extra >= 1073741824 then
@@ -69,7 +74,7 @@ for i = 1, checks do
       local shared = {}
       if back then shared.first, shared.moved = pack_bucket(b) end
       if used_of(b) + cost > capacity then fits = false end
-      charge_bucket(b, cost, now)
+      charge_bucket(b, cost, most, now)
       shared.charged, shared.texts = pack_bucket(b)
       reset, plan.shared[j] = busy_of(b), shared
     elseif kind == 1 then -- a bucket
@@ -101,13 +106,14 @@ for i = 1, checks do
       extra = extra + mark
     elseif kind == 5 then -- a sliding counter
       local start = now - now % period
+      used, extra = join_counter(plan, j, stamp, used, extra)
       if used == 0 and extra == 0 or now >= stamp + 2 * period then
         stamp, used, extra = start, 0, 0
       elseif now >= stamp + period then
         stamp, used, extra = stamp + period, 0, used
         if extra == 0 then stamp = start end
       elseif now < stamp - period then
-        stamp, used, extra, back = start, math.min(used + extra, 1000000000), 0, true
+        stamp, used, extra, back = start, math.max(used, math.min(used + extra, most)), 0, true
       end
       local weight = 0
       if extra > 0 then
@@ -116,6 +122,13 @@ for i = 1, checks do
         if rest > 0 then weight = weight + 1 end
       end
       if used + weight + cost > capacity then fits = false end
+      if used + cost >= 2147483648 or extra >= 2147483648 or plan.kin and plan.kin[j] then
+        local shared = {}
+        if back then shared.first, shared.moved = split_counter(stamp, used, extra) end
+        shared.charged, shared.texts = split_counter(stamp, math.min(used + cost, most), extra)
+        plan.shared = plan.shared or {}
+        plan.shared[j] = shared
+      end
       reset = stamp + 2 * period - now
     elseif kind == 6 then -- a penalty: den is the first block, num the longest in ms
       local longest = longest_block(num * 1000, extra)
@@ -136,6 +149,7 @@ for i = 1, checks do
         if now < den or now >= period then return 2, '' end
         stop, length = period, num * 1000000
       end
+      used, extra = window_used(used, extra), 0
       if now >= stamp then
         stamp, used = stop, 0
       elseif now < stamp - 2 * length then
@@ -147,12 +161,13 @@ for i = 1, checks do
     local shared = plan.shared and plan.shared[j]
     if back then
       moved = moved or {}
-      moved[j] = shared and shared.first or pack('>I7I4I4', stamp, used, extra)
+      moved[j] = shared and shared.first or kind > 1 and kind < 5 and pack_window(stamp, used) or pack('>I7I4I4', stamp, used, extra)
     end
     if shared then
       new[j] = shared.charged
     else
       if kind ~= 6 then used = used + cost end
+      if used >= 2147483648 and kind > 1 and kind < 5 then used, extra = halves(used) end
       new[j] = pack('>I7I4I4', stamp, used, extra)
     end
     -- A lowered limit can need longer than any key may live.

@@ -2,6 +2,9 @@
 -- take.lua and refund.lua, which describe the format. What spans are for stands in
 -- algorithm/span.go.
 
+-- Whether a name of a slot, by its second byte, is that of a high half; see algorithm/marks.go.
+local function is_half(kind) return kind % 16 >= 6 and (kind < 48 or kind >= 80) end
+
 -- Reads a value whose slots are not just those of our limits: another version of the
 -- rule, a tariff or an override may have slots in it besides, and a log has spans. Sets
 -- names and texts, of all slots in the order of the value; mine, the places of ours in
@@ -35,9 +38,15 @@ local function adopt(plan)
     end
     mine[j], ours[j] = i, texts[i]
     local kind = string.byte(name, 2)
-    if kind == 16 or kind == 32 then -- a bucket, which can have further slots
+    if kind == 80 then -- a sliding counter, which can have a high half
+      local place = places[string.sub(name, 1, 1) .. string.char(86) .. string.sub(name, 3)]
+      if place then
+        plan.kin, plan.others = plan.kin or {}, plan.others - 1
+        plan.kin[j] = {[6] = place}
+      end
+    elseif kind == 16 or kind == 32 then -- a bucket, which can have further slots
       local kin
-      for k = 1, 5 do
+      for k = 1, 11 do
         local place = places[string.sub(name, 1, 1) .. string.char(kind + k) .. string.sub(name, 3)]
         if place then
           kin = kin or {}
@@ -94,11 +103,15 @@ local function choose(plan, states, now)
   for _, i in ipairs(plan.mine or {}) do ours[i] = true end
   for i = 1, #(plan.names or {}) do
     local kind, period = struct.unpack('>xBI6', plan.names[i])
+    local half = is_half(kind)
     kind = math.floor(kind / 16)
     if not ours[i] and kind ~= 4 then
       local stamp, used, extra = struct.unpack('>I7I4I4', plan.texts[i])
       local free = stamp
-      if kind == 1 or kind == 2 then
+      if half then
+        local name = plan.names[i]
+        free = frees[string.sub(name, 1, 1) .. string.char(string.byte(name, 2) - 6) .. string.sub(name, 3)] or 0
+      elseif kind == 1 or kind == 2 then
         local name = plan.names[i]
         if used == 0 and extra >= 3221225472 then
           free = frees[string.sub(name, 1, 1) .. string.char(16 * kind) .. string.sub(name, 3)] or 0
@@ -107,7 +120,10 @@ local function choose(plan, states, now)
           frees[name] = free
         end
       end
-      if kind == 5 then free = stamp + 2 * period end
+      if kind == 5 and not half then
+        free = stamp + 2 * period
+        frees[plan.names[i]] = free
+      end
       if kind == 6 then free = stamp + math.max(4 * period, math.floor(extra / 64) * 1000000) end
       if free + grace > now then others[#others + 1] = {i, free} end
     end
@@ -142,7 +158,7 @@ local function lasting(plan, now, spare)
     else -- this user may not ask
       for i = 1, #plan.names do
         local kind, period = struct.unpack('>xBI6', plan.names[i])
-        if kind ~= 64 then ttl = math.max(ttl, struct.unpack('>I7', plan.texts[i]) + 4 * period - now) end
+        if kind ~= 64 and not is_half(kind) then ttl = math.max(ttl, struct.unpack('>I7', plan.texts[i]) + 4 * period - now) end
       end
     end
   end

@@ -8,7 +8,7 @@
 -- ARGV[4i]     its cost, negative to charge so much more, whether it fits or not
 -- ARGV[4i+1]   when the units were charged, in microseconds; 0 for the newest
 -- ARGV[4i+2]   how many were in use then, without those that may have been given
---              back since, I4 for each limit that is no sliding window; empty or 0
+--              back since, I7 for each limit that is no sliding window; empty or 0
 --              if that is not known
 -- ARGV[4n+3]   of a reservation: when it expires I7, lest it be another one by that
 --              id; empty to settle any
@@ -49,12 +49,16 @@ for i = 1, checks do
   local uses, more = ARGV[4 * i + 2], 0
   if cost < 0 then cost, more = 0, -cost end
   local windows, slots = string.byte(spec, 1, 2)
+  local from, form, size = 3, '>BI4I4I7I7I4', 27
+  if windows >= 128 then -- its numbers are big
+    windows, from, form, size = windows - 128, 6, '>BI7I7I7I7I4', 33
+  end
   local names = 8 * slots
   local value = call('GET', key) or ''
   local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
   local states, at = value, 2 + names
-  plan.own, plan.count, plan.log = sub(spec, 3, 2 + names), slots, 2 + 23 * slots
+  plan.own, plan.count, plan.log = sub(spec, from, from + names - 1), slots, 2 + 23 * slots
   if value == '' then
     states, at = string.rep('\0', 15 * slots), 1
   elseif sub(value, 1, 1 + names) ~= string.char(slots) .. plan.own then
@@ -62,12 +66,18 @@ for i = 1, checks do
   end
   if slots > 0 then reply[#reply + 1] = answer_states(plan, states, at) end
 
-  local pos = 3 + names
+  local pos = from + names
   local new, any = {}, false
   for j = 1, slots do
-    local kind, capacity, num, den, period, mark = unpack('>BI4I4I7I7I4', spec, pos)
+    local kind, capacity, num, den, period, mark = unpack(form, spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + 27, at + 15
+    pos, at = pos + size, at + 15
+    local most = most_used(kind, capacity, num, den, period)
+    if kind > 1 and kind < 5 then
+      used, extra = window_used(used, extra), 0
+    elseif kind == 5 then
+      used, extra = join_counter(plan, j, stamp, used, extra)
+    end
     local back, reset, text, plain = cost, 0, nil, mark > 0
     if plain and extra >= 1073741824 then
       extra = extra - mark
@@ -75,9 +85,9 @@ for i = 1, checks do
     end
     if kind == 1 and not plain then -- lists of different rates share it
       local b, known = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now), 0
-      if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
+      if uses ~= '' then known = unpack('>I7', uses, 7 * j - 6) end
       refund_bucket(b, cost, when, known, capacity, now)
-      charge_bucket(b, more, now)
+      charge_bucket(b, more, most, now)
       local texts
       text, texts = pack_bucket(b)
       reset = busy_of(b)
@@ -114,7 +124,7 @@ for i = 1, checks do
       -- fraction of a unit: that is then one that is not refilled.
       if when ~= 0 and now > when and back > 0 and used > 0 then
         local known = 0
-        if uses ~= '' then known = unpack('>I4', uses, 4 * j - 3) end
+        if uses ~= '' then known = unpack('>I7', uses, 7 * j - 6) end
         if known == 0 then known = math.max(back, capacity) end
         units, rest = refilled(now - when, num, den, 0)
         units = units - (known - back)
@@ -137,7 +147,7 @@ for i = 1, checks do
       elseif now >= stamp + period then
         stamp, used, extra = stamp + period, 0, used
       elseif now < stamp - period then
-        stamp, used, extra = now - now % period, math.min(used + extra, 1000000000), 0
+        stamp, used, extra = now - now % period, math.max(used, math.min(used + extra, most)), 0
       end
       if when == 0 then
         extra = extra - math.min(math.max(0, cost - used), extra)
@@ -171,11 +181,11 @@ for i = 1, checks do
     if more > 0 and kind ~= 6 and not text then
       if kind == 1 then
         if used == 0 then stamp, extra = now, 0 end
-        used = math.max(used, math.min(used + more, 1000000000))
+        used = math.max(used, math.min(used + more, most))
         reset = used * den / num
       elseif kind == 5 then
         if used == 0 and extra == 0 then stamp = now - now % period end
-        used = math.max(used, math.min(used + more, 1000000000))
+        used = math.max(used, math.min(used + more, most))
         reset = stamp + 2 * period - now
       else
         if used == 0 then
@@ -187,7 +197,7 @@ for i = 1, checks do
             stamp = period
           end
         end
-        used = math.max(used, math.min(used + more, 1000000000))
+        used = math.max(used, math.min(used + more, most))
         reset = stamp - now
       end
     end
@@ -198,6 +208,13 @@ for i = 1, checks do
     else
       any = true
       extra = extra + mark
+    end
+    if kind > 1 and kind < 5 then
+      text = pack_window(stamp, used)
+    elseif kind == 5 and (cost > 0 or more > 0) then
+      local texts
+      text, texts = split_counter(stamp, used, extra)
+      place_kin(plan, j, texts)
     end
     new[j] = text or pack('>I7I4I4', stamp, used, extra)
     -- A lowered limit can need longer than any key may live.

@@ -142,7 +142,7 @@ repeat
         --{plain.lua}
       end
       simple = plain_of
-    elseif slots == 0 and mode == 1 and checks == 1 and cost <= 8 then
+    elseif slots == 0 and mode == 1 and checks == 1 and cost <= 8 and windows < 128 then
       windows_of = windows_of or function(first, from, checks, mode, asked, now, spare)
         --{windows.lua}
       end
