@@ -25,7 +25,7 @@ type group struct {
 func groups() []group {
 	calm := []simulate.Scenario{
 		simulate.Healthy(0.7), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7), simulate.Shifted(0.63),
-		simulate.Routes(0.7), simulate.Cold(0.7),
+		simulate.Routes(0.7), simulate.Cold(0.7), simulate.MostDown(),
 	}
 	busy := []simulate.Scenario{
 		simulate.Overload(), simulate.Halved(), simulate.Timeouts(), simulate.Bimodal(1.5), simulate.HeavyTailed(1.5),

@@ -31,9 +31,12 @@ func (d *durations) add(took time.Duration) {
 
 // typical returns how long short and long work takes, and the standard errors of that, as shares of it.
 // The latest n durations say what short work takes. Long work may be rarer: back is how many durations
-// say what it takes.
+// say what it takes. Without durations, all is zero.
 func (d *durations) typical(n int) (at, err typical, back int) {
 	kept := min(d.n, len(d.ring))
+	if kept == 0 {
+		return at, err, 0
+	}
 	sum, squares := 0.0, 0.0
 	for _, took := range d.ring[:kept] {
 		sum += float64(took)

@@ -80,6 +80,10 @@ func (k *Knee) summary(took float64) summary {
 		odd: w.ignored > bearable*(w.good+w.bad),
 	}
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
+	// What matters is how much of what was in progress came to nothing.
+	if byTime := w.lost / (w.lost + w.sum); w.bad > 0 && !s.idle && byTime > s.share {
+		s.share, s.vague = byTime, byTime*math.Sqrt((1-byTime)/w.bad)
+	}
 	if w.good > 0 {
 		s.mean = w.sum / w.good
 		s.load = w.load / all
@@ -200,7 +204,9 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	case s.share-doubt*s.vague > bearable+1.3*k.tolerated:
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
-		k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5))
+		if !k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5)) {
+			k.reach(now, before) // as below
+		}
 		return
 	case s.binds && certain > slow:
 		if float64(now-k.bound) < s.at.long && s.share == 0 {
@@ -440,19 +446,17 @@ func (k *Knee) atLeast(now time.Duration, at typical) {
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	before := k.trial.before
-	moved := k.limit / before.limit
-	switch {
-	case s.share <= bearable+1.3*k.tolerated, s.share < 0.6*before.share, before.share > 0.5, before.rate == 0:
-		k.trial = trial{}
-		return false
-	case moved > 0.5:
+	moved := math.Floor(k.limit) / math.Floor(before.limit)
+	blur := doubt * math.Hypot(s.vague, before.vague)
+	fewer := s.share < min(0.6*before.share, before.share-blur)
+	if moved > 0.5 && !fewer && s.share > bearable+1.3*k.tolerated {
 		return false // lower the limit once more
-	case s.rate > before.rate*(1+moved)/2:
-		k.trial = trial{}
+	}
+	k.trial = trial{}
+	if fewer || s.share > before.share+blur || s.rate == 0 || s.rate > before.rate*(1+moved)/2 {
 		return false
 	}
 	// The same share of work fails as before, and less gets done, so the limit was not the cause.
-	k.trial = trial{}
 	k.tolerated = before.share
 	k.change(now, before.limit)
 	return true

@@ -92,9 +92,9 @@ func set[T comparable](v *T, value T) {
 // is lowered for a test now and then while it binds. It is raised for a test where work seems to wait
 // a little, and where it seems to wait though the limit is at its floor.
 //
-// Reported overload lowers the limit too, if it is more than a tenth of a window. If the overload
-// does not decrease with the limit, the limit is not its cause, and Knee tolerates that share from
-// then on.
+// Reported overload lowers the limit too, if it is more than a tenth of a window, of the work or of its
+// time. If less gets done then, and the same share of it is overload, the limit is not the cause, and
+// Knee tolerates that share from then on.
 //
 // Make one with [NewKnee].
 type Knee struct {
@@ -145,6 +145,7 @@ type window struct {
 	began     time.Duration
 	good, bad float64
 	ignored   float64
+	lost      float64 // the sum of the durations of overload, in nanoseconds
 	load      float64 // the sum of InFlight
 	look      float64 // how many successes there must be before the next summary
 	full      float64 // the samples that began when as much was in progress as the limit allows
@@ -231,13 +232,18 @@ func (k *Knee) Update(s Sample) int64 {
 	if float64(s.InFlight) >= 0.95*math.Floor(k.limit) {
 		w.full++
 	}
-	rtt := max(s.RTT, 1)
+	rtt, mean := max(s.RTT, 1), k.free
+	if w.good > 0 {
+		mean = w.sum / w.good
+	}
+	late := float64(rtt) >= mean
 	switch {
-	case s.Outcome == flow.Ignore, s.Outcome == flow.Canceled && float64(rtt)*w.good < w.sum:
+	case s.Outcome == flow.Ignore, s.Outcome == flow.Canceled && !late:
 		w.ignored++
 	case s.Outcome != flow.Success, k.config.Ceiling > 0 && s.RTT > k.config.Ceiling:
 		w.bad++
-		if float64(rtt)*w.good >= w.sum {
+		w.lost += float64(rtt)
+		if late && mean > 0 {
 			// It would have taken longer still.
 			k.took.add(rtt)
 		}

@@ -198,6 +198,13 @@ func TestFailuresThatAreNotTheLimits(t *testing.T) {
 	if share := float64(r.All.Good) / float64(r.All.Calls); share < 0.79 || r.All.Refused > r.All.Calls/1000 {
 		missed(t, "%.3f of the calls are good, want 0.8; %+v", share, r.All)
 	}
+	seeds(soon(simulate.MostDown()), func(scenario simulate.Scenario) {
+		r := subject{}.run(t, scenario)
+		t.Logf("while two thirds fail at once, %.4f refused", float64(r.All.Refused)/float64(r.All.Calls))
+		if r.All.Refused > r.All.Calls/100 {
+			missed(t, "seed %d: %d of %d calls are refused, want a hundredth", scenario.Seed, r.All.Refused, r.All.Calls)
+		}
+	})
 }
 
 func TestClasses(t *testing.T) {

@@ -110,6 +110,7 @@ type call struct {
 	tries int
 	work  float64 // as a multiple of Server.Work
 	stall bool
+	down  bool // fails at once
 }
 
 // attempt is one try of a call.
@@ -140,9 +141,9 @@ func (r *run) arrivals(l *Load, random *rand.Rand) {
 	next = func() {
 		keep := random.Float64()*l.Peak < l.Rate(at)
 		work := l.Sizes.Draw(at, random)
-		stall := random.Float64() < r.Server.Stalls
+		fate := random.Float64()
 		if keep {
-			c := &call{load: l, came: at, work: work, stall: stall}
+			c := &call{load: l, came: at, work: work, stall: fate < r.Server.Stalls, down: fate >= 1-r.Server.Down}
 			r.result.came(c)
 			r.send(c)
 		}
@@ -212,6 +213,10 @@ func (r *run) decided(got answer) {
 	}
 	if r.Server.Fails != nil && r.Server.Fails(r.now, r.inServer) {
 		r.events.add(r.now+time.Millisecond, func() { r.end(a, flow.Ignore) })
+		return
+	}
+	if a.down {
+		r.events.add(r.now+time.Millisecond, func() { r.end(a, flow.Overload) })
 		return
 	}
 	if a.stall {

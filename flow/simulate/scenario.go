@@ -38,8 +38,10 @@ type Server struct {
 	// Fails says whether a request fails at once, within a millisecond, when the given number of
 	// requests are in the server. Nil means that none does. The gate is then told Ignore.
 	Fails func(at time.Duration, inServer int) bool
-	// Stalls is the share of requests that are never answered, whatever the load.
-	Stalls float64
+	// Stalls is the share of requests that are never answered, and Down the share that fails with
+	// Overload within a millisecond, whatever the load: those that a balancer sends to a server that is
+	// gone.
+	Stalls, Down float64
 }
 
 // Load is a stream of requests that come at random at a given rate.

@@ -137,6 +137,17 @@ func Stalled() Scenario {
 	}
 }
 
+// MostDown has two thirds of the requests fail at once, because two of three servers behind a balancer
+// are gone. The others are a third of what the server can bear.
+func MostDown() Scenario {
+	s := server()
+	s.Down = 2. / 3
+	return Scenario{
+		Name: "two thirds fail at once", Seed: 12, Length: 2 * time.Minute, From: 30 * time.Second,
+		Server: s, Loads: []Load{load(1)},
+	}
+}
+
 // Classes has more requests than the capacity. The critical requests alone are four fifths of the
 // capacity.
 func Classes() Scenario {
