@@ -80,7 +80,8 @@ func (k *Knee) summary(took float64) summary {
 		odd: w.ignored > bearable*(w.good+w.bad),
 	}
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
-	// What matters is how much of what was in progress came to nothing.
+	// What matters is how much of what was in progress came to nothing. Where little was, one late
+	// answer would be much of it.
 	if byTime := w.lost / (w.lost + w.sum); w.bad > 0 && !s.idle && byTime > s.share {
 		s.share, s.vague = byTime, byTime*math.Sqrt((1-byTime)/w.bad)
 	}
@@ -205,7 +206,8 @@ func (k *Knee) judge(now time.Duration, took float64) {
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
 		if !k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5)) {
-			k.reach(now, before) // as below
+			// At the floor, a higher limit shows whether the overload depends on it.
+			k.reach(now, before)
 		}
 		return
 	case s.binds && certain > slow:

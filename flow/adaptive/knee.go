@@ -167,7 +167,7 @@ type summary struct {
 	at    typical // of the durations
 	err   typical // the standard errors of at, as shares of it
 	back  float64 // among how many pieces of work the long ones were
-	share float64 // the share of overload
+	share float64 // the share of overload, of the work or of its time, whichever is larger
 	vague float64 // the standard error of share
 	odd   bool    // much of the work ended with Ignore
 }

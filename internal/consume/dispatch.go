@@ -264,7 +264,7 @@ func (d *dispatcher[T]) Prune() {
 	}
 }
 
-// line is a heap, by turns.
+// line is a heap, by turns. That of container/heap would allocate for each item that comes and goes.
 type line[T any] []work[T]
 
 func (l *line[T]) push(w work[T]) {
