@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/bits"
 	"time"
 )
@@ -208,8 +209,8 @@ func (l *Limit) period() int64 {
 func (l *Limit) Rate() (num, den int64) { return l.num, l.den }
 
 // Slot identifies the limit's counter among those of its rule: the same
-// algorithm, alignment and period give the same slot, whatever the count and
-// burst, so that what was used stays used when those change. It is zero for a
+// algorithm, alignment, time zone and period give the same slot, whatever the
+// count and burst, so that what was used stays used when those change. It is zero for a
 // limit that has not passed through [NewRule].
 func (l *Limit) Slot() uint64 { return l.slot }
 
@@ -307,7 +308,14 @@ func (l *Limit) prepare(nth int) {
 }
 
 // shape packs algorithm, alignment and period. MaxPeriod in microseconds needs
-// 45 bits.
+// 45 bits. Calendar windows, whose alignment tells the period, have a hash of
+// their time zone there unless it is UTC: days of two zones overlap.
 func (l *Limit) shape() uint64 {
-	return uint64(l.Algorithm+1)<<52 | uint64(l.Align)<<48 | uint64(l.Micros())
+	length := uint64(l.Micros())
+	if zone := l.Location.String(); zone != time.UTC.String() {
+		h := fnv.New64a()
+		h.Write([]byte(zone))
+		length = h.Sum64() >> (64 - 45)
+	}
+	return uint64(l.Algorithm+1)<<52 | uint64(l.Align)<<48 | length
 }

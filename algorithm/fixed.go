@@ -55,6 +55,20 @@ func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instan
 	return start, end
 }
 
+// Before returns the state of a limit that a store keeps nothing of. It is zero, unless a program wrote
+// it that did not tell the time zones of calendar windows apart: that one is under the name of a
+// limit in UTC, and does not end as a day in UTC does. Shorter windows are not worth the search. at
+// returns what the store keeps in a slot.
+func Before(l *headgate.Limit, at func(slot uint64) State) State {
+	const day = 24 * time.Hour / time.Microsecond
+	if l.Align >= headgate.AlignDay {
+		if s := at(l.Slot()>>48<<48 | uint64(l.Micros())); s.Stamp%headgate.Instant(day) != 0 {
+			return s
+		}
+	}
+	return State{}
+}
+
 // calendar returns the beginning of the calendar unit n units after the one that contains t.
 func calendar(unit headgate.Alignment, t time.Time, n int) headgate.Instant {
 	y, m, d := t.Date()

@@ -64,3 +64,36 @@ func TestOlderValues(t *testing.T) {
 		})
 	}
 }
+
+// TestOlderZones: what a program wrote that did not tell time zones apart is remembered under a list
+// in its zone, and not taken for what a list in another one has used.
+func TestOlderZones(t *testing.T) {
+	limit := headgate.Limit{Algorithm: headgate.FixedWindow, Align: headgate.AlignDay, Count: 50}
+	utc := headgate.MustRule("r", limit)
+	limit.Location = time.FixedZone("half past six in the evening in UTC", int(5.5*3600))
+	there := headgate.MustRule("r", limit)
+	now := time.Date(2026, 3, 28, 10, 0, 0, 0, time.UTC).UnixMicro()
+	for name, c := range map[string]struct {
+		end  time.Time
+		left int64
+	}{
+		"of the zone": {time.Date(2026, 3, 28, 18, 30, 0, 0, time.UTC), 19},
+		"of UTC":      {time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC), 49},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(manyKeys)
+			s := newStore(t, f, cas.Clock(func() int64 { return now }))
+			if _, err := headgate.New(s, there).Allow(t.Context(), "k"); err != nil { // so that there is a value
+				t.Fatal(err)
+			}
+			b := binary.BigEndian.AppendUint64([]byte{1, 1}, utc.Limits()[0].Slot())
+			b = binary.AppendVarint(binary.AppendVarint(b, c.end.UnixMicro()), c.end.UnixMicro())
+			f.set(append(b, 30, 0, 0)) // units, and no log
+			for i := range int64(2) {
+				if d, err := headgate.New(s, there).Allow(t.Context(), "k"); err != nil || d.Remaining != c.left-i {
+					t.Errorf("%d remain of 50, error %v, want %d", d.Remaining, err, c.left-i)
+				}
+			}
+		})
+	}
+}

@@ -51,7 +51,13 @@ func (p *page) at(id uint64) algorithm.State {
 
 // counter returns the counter of a limit.
 func (p *page) counter(l *headgate.Limit) algorithm.Counter {
-	return algorithm.LoadCounter(l, false, func(i int) algorithm.State { return p.at(algorithm.BucketSlot(l, i)) })
+	return algorithm.LoadCounter(l, false, func(i int) algorithm.State {
+		s := p.at(algorithm.BucketSlot(l, i))
+		if i == 0 && s.IsZero() {
+			return algorithm.Before(l, p.at)
+		}
+		return s
+	})
 }
 
 // put stores the counter of a limit until it is fully free.

@@ -67,13 +67,17 @@ func HistoriesSingle(t *testing.T, mk Maker, seed uint64, histories, steps int) 
 
 func runHistories(t *testing.T, mk Maker, seed uint64, histories, steps int, single bool) {
 	t.Helper()
-	// Half an hour off, and by name: reservations must be read elsewhere.
-	zone, err := time.LoadLocation("Asia/Kolkata")
-	if err != nil {
-		t.Fatal(err)
+	// One is half an hour off. All have names: reservations must be read elsewhere.
+	zones := []*time.Location{nil}
+	for _, name := range []string{"Asia/Kolkata", "Europe/Berlin"} {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zones = append(zones, zone)
 	}
 	for i := range histories {
-		h := &history{single: single, zone: zone, rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
+		h := &history{single: single, zones: zones, rng: rand.New(rand.NewPCG(seed, uint64(i))), clock: NewClock(Epoch)}
 		if err := h.run(mk(t, h.clock.Now), steps); err != nil {
 			t.Fatalf("history %d of seed %d: %v", i, seed, err)
 		}
@@ -83,7 +87,7 @@ func runHistories(t *testing.T, mk Maker, seed uint64, histories, steps int, sin
 type history struct {
 	rng   *rand.Rand
 	clock *Clock
-	zone  *time.Location
+	zones []*time.Location
 	// single histories have one check in each request.
 	single bool
 	rules  []*headgate.Rule
@@ -363,9 +367,7 @@ func (h *history) limit() headgate.Limit {
 		case 1:
 			if h.calendars {
 				l.Align, l.Period = headgate.AlignMinute+headgate.Alignment(h.rng.IntN(6)), 0
-				if h.rng.IntN(2) == 0 {
-					l.Location = h.zone
-				}
+				l.Location = h.zones[h.rng.IntN(len(h.zones))]
 			}
 		}
 	}

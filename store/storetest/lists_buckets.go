@@ -191,6 +191,26 @@ func refundOfDrained(t *testing.T, mk Maker) {
 	s.want(headgate.OpPeek, get, "ann", 1, true, 600)
 }
 
+// settledAsks: who settles at what was reserved has asked, as one who looks has: the bucket of all
+// drains at its rate from then on.
+func settledAsks(t *testing.T, mk Maker) {
+	s := newSubject(t, mk)
+	l := ledgerOf(s)
+	get, post := headgate.MustRule("api", headgate.PerSecond(10)), headgate.MustRule("api", headgate.PerSecond(1).WithBurst(10))
+	r, _, err := l.Reserve(t.Context(), headgate.Terms{For: time.Hour}, []headgate.Check{{Rule: get, Key: "ann", Cost: 1}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.wait(time.Second) // it has drained
+	s.want(headgate.OpTake, post, "ann", 4, true, 6)
+	if _, err := l.Settle(t.Context(), r, []int64{1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.wait(time.Second)
+	s.want(headgate.OpPeek, get, "ann", 1, true, 10)
+	s.want(headgate.OpPeek, post, "ann", 1, true, 7)
+}
+
 // deepBucket: a bucket that needs a hundred of its periods to be free again is not forgotten
 // while other lists are charged.
 func deepBucket(t *testing.T, mk Maker) {

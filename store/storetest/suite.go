@@ -46,6 +46,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"the rate of a bucket changes", rateOfABucket},
 		{"refunds to lists that share a bucket", refundToAList},
 		{"refunds of what has drained", refundOfDrained},
+		{"a settlement asks for its list", settledAsks},
 		{"a deep bucket beside other lists", deepBucket},
 		{"a list of shorter blocks shortens none", blocksOfOthers},
 		{"penalties block, longer each time", penaltyBlocks},
@@ -78,7 +79,7 @@ func takesSeveral(name string) bool {
 	switch name {
 	case "all checks admit or none is charged", "refund of several checks",
 		"reset forgets one key of one rule", "retry after is exact for several limits", "penalties count the denials of their rule",
-		"a request with an id is charged once", "a reservation is settled once", "a settled reservation is forgotten", "what was refilled is not given back",
+		"a request with an id is charged once", "a reservation is settled once", "a settled reservation is forgotten", "a settlement asks for its list", "what was refilled is not given back",
 		"the largest request", "decisions are appended", "goroutines with several checks":
 		return true
 	}

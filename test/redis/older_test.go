@@ -78,3 +78,33 @@ func TestOlderValues(t *testing.T) {
 		}
 	})
 }
+
+// TestOlderZones: what a program wrote that did not tell time zones apart is remembered under a list
+// in its zone, and not taken for what a list in another one has used.
+func TestOlderZones(t *testing.T) {
+	limit := headgate.Limit{Algorithm: headgate.FixedWindow, Align: headgate.AlignDay, Count: 50}
+	utc := headgate.MustRule("r", limit)
+	limit.Location = time.FixedZone("half past six in the evening in UTC", int(5.5*3600))
+	there := headgate.MustRule("r", limit)
+	noon := time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		clock := storetest.NewClock(noon)
+		store := stores.Open(t, dial(t, s), clock.Now, redis.Prefix("zones:"))
+		for key, c := range map[string]struct {
+			end  time.Duration
+			left int64
+		}{
+			"of the zone": {6*time.Hour + 30*time.Minute, 19},
+			"of UTC":      {12 * time.Hour, 49},
+		} {
+			value := binary.BigEndian.AppendUint64([]byte{1}, utc.Limits()[0].Slot())
+			value = append(value, binary.BigEndian.AppendUint64(nil, uint64(noon.Add(c.end).UnixMicro()))[1:]...)
+			stores.Do(t, s, "SET", "zones:r "+key, string(value)+"\x00\x00\x00\x1e\x00\x00\x00\x00") // 30 units
+			for i := range int64(2) {
+				if d := stores.Allow(t, store, there, key); d.Remaining != c.left-i {
+					t.Errorf("%s: %d remain of 50, want %d", key, d.Remaining, c.left-i)
+				}
+			}
+		}
+	})
+}

@@ -84,7 +84,8 @@ for i = 1, checks do
       if extra < 0 or extra >= num then extra, plain = extra + mark, false end
     end
     if kind == 1 and not plain then -- lists of different rates share it
-      local b, known = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now), 0
+      local b, asks = load_bucket(plan, j, num * (period / den), period, stamp, used, extra, now)
+      local known = 0
       if uses ~= '' then known = unpack('>I7', uses, 7 * j - 6) end
       refund_bucket(b, cost, when, known, capacity, now)
       charge_bucket(b, more, most, now)
@@ -92,7 +93,8 @@ for i = 1, checks do
       text, texts = pack_bucket(b)
       reset = busy_of(b)
       used = math.max(b.all.used, #b.own)
-      if cost > 0 or more > 0 then place_kin(plan, j, texts) end
+      plan.asks = plan.asks or asks
+      if cost > 0 or more > 0 or asks then place_kin(plan, j, texts) end
     elseif kind == 6 then
       back = 0
       local longest = longest_block(num * 1000, extra)
@@ -223,7 +225,7 @@ for i = 1, checks do
   plan.states = table.concat(new)
 
   local text = ''
-  plan.idle = cost == 0 and more == 0
+  plan.idle = cost == 0 and more == 0 and not plan.asks
   if windows > 0 and more > 0 then
     local facts = {}
     look(plan, spec, pos, nowlow, now, facts)
