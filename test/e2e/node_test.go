@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/test/scripts"
+	"github.com/headgate/headgate/test/servers"
 )
 
 const nodeDir = "../../client/node"
@@ -35,6 +36,35 @@ func TestNodePackage(t *testing.T) {
 func TestNodeTypes(t *testing.T) {
 	t.Parallel()
 	runNode(t, filepath.Join("node_modules", "typescript", "bin", "tsc"), "--project", "test")
+}
+
+// Over TLS, its client shows its certificate, and believes only a server whose authority it knows.
+func TestNodeTLS(t *testing.T) {
+	t.Parallel()
+	c, strangers := servers.NewCertificates(t), servers.NewCertificates(t)
+	s, port := serveRESP(t, "--tls-cert", c.ServerCert, "--tls-key", c.ServerKey, "--tls-client-ca", c.CA)
+	const program = `
+const { readFileSync } = require('node:fs');
+const { Client, UnavailableError } = require('.');
+const [port, url, ...files] = process.argv.slice(1);
+const [ca, cert, key, otherCA, otherCert, otherKey] = files.map((file) => readFileSync(file));
+const check = async (url, tls) => {
+  try {
+    const { allowed, headers } = await new Client({ url, tls, timeout: 30000, retry: { tries: 1 } }).check({ descriptor: { route: 'GET /shared' } });
+    return allowed && headers['x-ratelimit-limit'];
+  } catch (err) {
+    return err instanceof UnavailableError && err.status === 0 ? 'no answer' : err.stack;
+  }
+};
+(async () => {
+  for (const to of ['rediss://127.0.0.1:' + port, 'rediss://localhost:' + port, url]) {
+    console.log(await check(to, { ca, cert, key }), await check(to, { ca }), await check(to, { ca, cert: otherCert, key: otherKey }), await check(to, { ca: otherCA, cert, key }));
+  }
+})();`
+	out := runNode(t, "-e", program, port, s.base, c.CA, c.ClientCert, c.ClientKey, strangers.CA, strangers.ClientCert, strangers.ClientKey)
+	if want := strings.Repeat("100 no answer no answer no answer\n", 3); out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
 }
 
 // runNode runs a command of Node.js in the package's directory, to its end.

@@ -132,7 +132,7 @@ class Client {
     if (fetch) {
       this.#send = (path, body, limits) => byFetch(fetch, this.#base + path, body, limits);
     } else {
-      const connections = pipelined ? new Pipeline(base, tls) : new Connections(base, tls);
+      const connections = pipelined ? new Pipeline(base, tls, timeout) : new Connections(base, tls);
       this.#send = (path, body, limits) => connections.post(path, body, limits);
     }
     this.#retries = new Retries(retry);
@@ -192,33 +192,39 @@ class Client {
       const { body } = await this.#repeat(`/v1/permits/${call}`, fields, hold, signal);
       return this.#understood(call === 'release' || ANSWERS[call](body), body);
     };
-    return this.#without(acquire(calls, request, this.#hold), (verdict) => new Permit(calls, {}, undefined, { ...verdict, in_use: 0, limit: 0 }));
-  }
-
-  #decide(call, request) {
-    return this.#without(this.#verdict(call, request), (verdict) => verdict);
-  }
-
-  // without is what a call comes to, or what onNoAnswer makes of a verdict without a decision.
-  async #without(call, make) {
     try {
-      return await call;
+      return await acquire(calls, request, this.#hold);
     } catch (err) {
-      if (this.#onNoAnswer === 'throw' || !(err instanceof UnavailableError)) {
-        throw err;
-      }
-      return make(undecided(err, this.#onNoAnswer));
+      return new Permit(calls, {}, undefined, { ...this.#undecided(err), in_use: 0, limit: 0 });
     }
   }
 
-  async #verdict(call, request) {
-    const { status, headers, body } = await this.#make(call, request);
-    this.#understood(isStanding(body) && body.allowed === (status === 200), body);
-    const verdict = { ...body, status, headers: pick(headers) };
-    if (status !== 200) {
-      verdict.problem = problemOf(body, status);
+  async #decide(call, request) {
+    try {
+      return this.#verdict(await this.#make(call, request));
+    } catch (err) {
+      return this.#undecided(err);
     }
-    return verdict;
+  }
+
+  // undecided is the verdict after an error, if the client was told to have one then.
+  #undecided(err) {
+    if (this.#onNoAnswer === 'throw' || !(err instanceof UnavailableError)) {
+      throw err;
+    }
+    return undecided(err, this.#onNoAnswer);
+  }
+
+  #verdict({ status, headers, body }) {
+    this.#understood(isStanding(body) && body.allowed === (status === 200), body);
+    const problem = status === 200 ? undefined : problemOf(body, status);
+    // The body becomes the verdict, because a copy of it takes longer than to parse it.
+    body.status = status;
+    body.headers = pick(headers);
+    if (problem) {
+      body.problem = problem;
+    }
+    return body;
   }
 
   async #tell(call, request) {

@@ -199,7 +199,7 @@ function apiKey(req, names) {
       throw new Unclear(`${name} is there ${all[i].length} times. Send it once.`);
     }
   });
-  const keys = names.map((name, i) => (name === 'authorization' ? bearer(all[i][0] || '') : trim(all[i][0] || '')));
+  const keys = names.map((name, i) => (all[i].length === 0 ? '' : name === 'authorization' ? bearer(all[i][0]) : trim(all[i][0])));
   return keys.find((key) => key !== '') || '';
 }
 

@@ -91,26 +91,15 @@ function limiter(options, door) {
   const proxied = trust && proxies(trust, source);
   const asked = client || new Client({ url, timeout, fetch, tls });
 
-  async function describe(req) {
-    const descriptor = {};
-    const add = (name, value) => {
-      if (value !== undefined && value !== null && value !== '') {
-        descriptor[name] = String(value);
-      }
-    };
+  function describe(req) {
     const raw = door.raw(req);
-    add('api_key', apiKey(raw, keyHeaders));
-    add('ip', proxied ? proxied(raw.socket.remoteAddress, linesOf(raw, source.toLowerCase())) : node(door.ip(req) || ''));
-    add('route', typeof route === 'function' ? route(req) : route);
-    add('method', req.method);
-    add('host', hostname(raw.headers.host || ''));
-    add('path', decoded(door.path(req)));
-    if (entries) {
-      for (const [name, value] of Object.entries((await entries(req)) || {})) {
-        delete descriptor[name];
-        add(name, value);
-      }
-    }
+    const descriptor = {};
+    add(descriptor, 'api_key', apiKey(raw, keyHeaders));
+    add(descriptor, 'ip', proxied ? proxied(raw.socket.remoteAddress, linesOf(raw, source.toLowerCase())) : node(door.ip(req) || ''));
+    add(descriptor, 'route', typeof route === 'function' ? route(req) : route);
+    add(descriptor, 'method', req.method);
+    add(descriptor, 'host', hostname(raw.headers.host || ''));
+    add(descriptor, 'path', decoded(door.path(req)));
     return descriptor;
   }
 
@@ -125,7 +114,12 @@ function limiter(options, door) {
     const failed = (err) => onFailure(err, req);
     let request, verdict;
     try {
-      request = { descriptor: await describe(req), cost: units };
+      const descriptor = describe(req);
+      for (const [name, value] of entries ? Object.entries((await entries(req)) || {}) : []) {
+        delete descriptor[name];
+        add(descriptor, name, value);
+      }
+      request = { descriptor, cost: units };
       const long = Object.keys(request.descriptor).find((name) => Buffer.byteLength(request.descriptor[name]) > MAX_VALUE);
       if (long) {
         if (!res.headersSent) {
@@ -190,6 +184,12 @@ function limiter(options, door) {
       }
     }, next);
   };
+}
+
+function add(descriptor, name, value) {
+  if (value !== undefined && value !== null && value !== '') {
+    descriptor[name] = String(value);
+  }
 }
 
 // warner tells those of failures who have not said whom to tell, once a second at most.

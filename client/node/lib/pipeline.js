@@ -36,17 +36,21 @@ const TOO_LARGE = {
   text: JSON.stringify({ title: 'Request Entity Too Large', status: 413, detail: `the call is too large; over Redis's protocol it may have ${MAX_COMMAND} bytes in all` }),
 };
 
-/** Makes calls to one address, over one connection. */
+/** Makes calls to one address, over one connection. Each may take so many milliseconds. */
 class Pipeline {
   #open;
   #line;
+  #milliseconds;
+  #timer; // One for all calls: to make and clear one for each takes a tenth of a call's time.
+  #calls = new Queue(); // all that have not ended, with some that have, in the order in which their time ends
   #waiting = new Queue();
   #scheduled = false;
   #failures = 0;
   #paused = 0;
   #why;
 
-  constructor(url, tlsOptions) {
+  constructor(url, tlsOptions, milliseconds) {
+    this.#milliseconds = milliseconds;
     const host = url.hostname.replace(/^\[|\]$/g, '');
     const secure = url.protocol === 'rediss:';
     const options = { host, port: Number(url.port) || 6379, autoSelectFamily: true, noDelay: true };
@@ -66,9 +70,9 @@ class Pipeline {
 
   /**
    * Posts a body of JSON, and resolves to the status, the headers by their names in lower case, and
-   * the text of the answer. The call ends after some milliseconds, or by the signal if there is one.
+   * the text of the answer. The call ends when its time is over, or by the signal if there is one.
    */
-  post(path, body, { milliseconds, signal }) {
+  post(path, body, { signal }) {
     return new Promise((resolve, reject) => {
       const size = Buffer.byteLength(body);
       const command = `*3\r\n$7\r\nHG.POST\r\n$${path.length}\r\n${path}\r\n$${size}\r\n${body}\r\n`;
@@ -84,9 +88,28 @@ class Pipeline {
         reject(new Error(`${MOST_WAITING} calls are waiting already`));
         return;
       }
-      this.#waiting.push(new Call(command, size === body.length, milliseconds, signal, resolve, reject));
+      const call = new Call(command, size === body.length, performance.now() + this.#milliseconds, signal, resolve, reject);
+      while (this.#calls.length > 0 && this.#calls.first.ended) {
+        this.#calls.shift();
+      }
+      this.#calls.push(call);
+      this.#timer ||= setTimeout(() => this.#late(), this.#milliseconds).unref(); // The socket keeps the process alive.
+      this.#waiting.push(call);
       this.#schedule();
     });
+  }
+
+  // late ends the calls whose time is over, and waits for the next one.
+  #late() {
+    this.#timer = undefined;
+    for (const now = performance.now(); this.#calls.length > 0; this.#calls.shift()) {
+      const { ended, until } = this.#calls.first;
+      if (!ended && until > now) {
+        this.#timer = setTimeout(() => this.#late(), Math.ceil(until - now)).unref();
+        return;
+      }
+      this.#calls.first.late();
+    }
   }
 
   // schedule has calls sent in this turn of the loop, together with those that other sockets bring in it.
@@ -138,18 +161,17 @@ class Call {
   ended = false;
   line;
   heard; // how often the line had heard something when the call was sent
-  #timer;
   #signal;
   #stop;
   #resolve;
   #reject;
 
-  constructor(command, ascii, milliseconds, signal, resolve, reject) {
+  constructor(command, ascii, until, signal, resolve, reject) {
     this.command = command;
     this.ascii = ascii;
+    this.until = until;
     this.#resolve = resolve;
     this.#reject = reject;
-    this.#timer = setTimeout(late, milliseconds, this);
     if (signal) {
       this.#signal = signal;
       this.#stop = () => this.fail(signal.reason);
@@ -170,25 +192,25 @@ class Call {
     this.#reject(err);
   }
 
+  /** Its time is over. */
+  late() {
+    const { ended, line } = this;
+    this.fail(new DOMException('the time is over', 'TimeoutError'));
+    // Nothing was heard in all of its time: the connection may be dead.
+    if (!ended && line && line.heard === this.heard) {
+      line.retire(new Error('it did not answer in time'));
+    }
+  }
+
   #end() {
     this.ended = true;
     this.command = undefined;
-    clearTimeout(this.#timer);
     if (this.#signal) {
       this.#signal.removeEventListener('abort', this.#stop);
     }
     if (this.line) {
       this.line.ended();
     }
-  }
-}
-
-function late(call) {
-  const { line } = call;
-  call.fail(new DOMException('the time is over', 'TimeoutError'));
-  // Nothing was heard in all of its time: the connection may be dead.
-  if (line && line.heard === call.heard) {
-    line.retire(new Error('it did not answer in time'));
   }
 }
 
@@ -355,12 +377,16 @@ function answerOf(reply) {
   if (!Array.isArray(reply) || reply.length !== 3 || !Number.isInteger(reply[0]) || !Array.isArray(reply[1]) || typeof reply[2] !== 'string') {
     return undefined;
   }
-  const headers = Object.create(null);
+  const headers = new Headers();
   for (let i = 0; i + 1 < reply[1].length; i += 2) {
     headers[String(reply[1][i]).toLowerCase()] = String(reply[1][i + 1]);
   }
   return { status: reply[0], headers, text: reply[2] };
 }
+
+// Objects without a prototype that are made by a constructor are quicker than those of Object.create(null).
+function Headers() {}
+Headers.prototype = Object.create(null);
 
 /** A list that is added to at its end and taken from at its beginning, in constant time. */
 class Queue {
@@ -369,6 +395,10 @@ class Queue {
 
   get length() {
     return this.#items.length - this.#from;
+  }
+
+  get first() {
+    return this.#items[this.#from];
   }
 
   push(item) {

@@ -145,9 +145,9 @@ test('what nobody has asked for ends the connection', async (t) => {
 test('a late answer is given to nobody else', async (t) => {
   const held = [];
   const seen = await service(t, (socket, [, , body]) => held.push(() => socket.write(answered(body))));
-  const pipeline = new Pipeline(new URL(seen.url));
+  const pipeline = new Pipeline(new URL(seen.url), undefined, timeout);
   const stop = new AbortController();
-  const calls = ['a', 'b', 'c'].map((name) => pipeline.post('/', name, { milliseconds: timeout, signal: name === 'b' ? stop.signal : undefined }));
+  const calls = ['a', 'b', 'c'].map((name) => pipeline.post('/', name, { signal: name === 'b' ? stop.signal : undefined }));
   await until('they are there', () => held.length === 3);
   stop.abort(new Error('enough'));
   await assert.rejects(calls[1], /enough/);
@@ -232,9 +232,9 @@ test('a service that is away, and is there again', async (t) => {
 test('calls that cannot be sent wait, and those that end meanwhile are never made', async (t) => {
   const held = [];
   const seen = await service(t, (socket) => held.push(() => socket.write(good)));
-  const pipeline = new Pipeline(new URL(seen.url));
+  const pipeline = new Pipeline(new URL(seen.url), undefined, timeout);
   const stop = new AbortController();
-  const post = (signal) => pipeline.post('/', '{}', { milliseconds: timeout, signal });
+  const post = (signal) => pipeline.post('/', '{}', { signal });
   const calls = Array.from({ length: 1024 }, () => post());
   const others = Promise.allSettled(Array.from({ length: 100 }, () => post(stop.signal)));
   calls.push(post());
@@ -307,6 +307,20 @@ test('the token', async (t) => {
   }
 });
 
+test('each call ends in its own time', async (t) => {
+  const seen = await service(t, (socket, command) => command[2] === 'answered' && socket.write(good));
+  const pipeline = new Pipeline(new URL(seen.url), undefined, 300);
+  const ended = [];
+  const post = (name) => assert.rejects(pipeline.post('/', name, {}), { name: 'TimeoutError' }).then(() => ended.push(name));
+  const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
+  await pipeline.post('/', 'answered', {});
+  await pause();
+  const first = post('first');
+  await pause();
+  await Promise.all([first, post('second'), post('third')]);
+  assert.deepEqual(ended, ['first', 'second', 'third']);
+});
+
 test('a call that is too large is not made', async (t) => {
   const seen = await service(t, (socket) => socket.write(good));
   const client = new Client({ url: seen.url, timeout });
@@ -317,9 +331,9 @@ test('a call that is too large is not made', async (t) => {
 
 test('what operators do is not done here', async (t) => {
   const { resp } = await serve(t, 'rules:\n  - { name: api, per: all, limits: [3 per 1h] }\n', '--clock', 'manual');
-  const pipeline = new Pipeline(new URL(resp));
+  const pipeline = new Pipeline(new URL(resp), undefined, timeout);
   for (const [path, status] of [['/v1/clock', 403], ['/v1/reload', 403], ['/v1/permits/revoke', 403], ['/metrics', 404], ['/v1/rules', 405]]) {
-    assert.equal((await pipeline.post(path, '{"advance":"1h"}', { milliseconds: timeout })).status, status, path);
+    assert.equal((await pipeline.post(path, '{"advance":"1h"}', {})).status, status, path);
   }
 });
 
