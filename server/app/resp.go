@@ -24,7 +24,9 @@ func (a *App) newRESP(decider decide.Decider, dialect httplimit.Dialect, registr
 		Instant:    a.settings.Store == memoryStore && !a.settings.NoStandby,
 		Permits:    a.permits,
 		// Without what is for operators.
-		API:         a.leaving(httpapi.New(decider, httpapi.Options{Dialect: dialect, Permits: a.permits, Logger: a.settings.Logger})),
+		API: a.leaving(a.traces.http("resp", httpapi.New(decider, httpapi.Options{
+			Dialect: dialect, Permits: a.permits, Logger: a.settings.Logger, AccessLog: a.settings.AccessLog,
+		}))),
 		InstantPath: httpapi.Instant,
 		Version:     a.settings.Version,
 		Logger:      a.settings.Logger,

@@ -161,7 +161,7 @@ func TestTracesRESP(t *testing.T) {
 	to := new(collected)
 	receiver := httptest.NewServer(to)
 	defer receiver.Close()
-	r := start(t, Settings{RESPListen: "127.0.0.1:0", OTLP: receiver.URL + "/v1/traces"})
+	r := start(t, Settings{RESPListen: "127.0.0.1:0", OTLP: receiver.URL + "/v1/traces", AccessLog: true})
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", r.Addr("resp").String())
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,9 @@ func TestTracesRESP(t *testing.T) {
 		t.Fatal(err)
 	}
 	const check = "HG.CHECK auth.createToken key-of-anna\r\n"
-	if _, err := io.WriteString(conn, "PING\r\n"+check+"CL.THROTTLE key-of-anna 5 10 60\r\nMULTI\r\n"+check+"EXEC\r\nQUIT\r\n"); err != nil {
+	const body = `{"checks":[{"rule":"auth.createToken","key":"key-of-anna"}]}`
+	post := fmt.Sprintf("*3\r\n$7\r\nHG.POST\r\n$9\r\n/v1/check\r\n$%d\r\n%s\r\n", len(body), body)
+	if _, err := io.WriteString(conn, "PING\r\n"+check+post+post+"CL.THROTTLE key-of-anna 5 10 60\r\nMULTI\r\n"+check+"EXEC\r\nQUIT\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if answers, err := io.ReadAll(conn); err != nil || strings.Contains(string(answers), "-ERR") {
@@ -182,6 +184,11 @@ func TestTracesRESP(t *testing.T) {
 		t.Error(err)
 	}
 	r.ended <- nil
+	for text, want := range map[string]int{"msg=request method=POST path=/v1/check status=200 took=": 2, "command=HG.POST": 0, "command=PING failed=false": 1, "from= ": 0} {
+		if got := lines(r.log, text); got != want {
+			t.Errorf("the log has %q %d times, want %d:\n%s", text, got, want, r.log)
+		}
+	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
 	parents, takes := make(map[string]string), []string{}
@@ -193,6 +200,16 @@ func TestTracesRESP(t *testing.T) {
 			takes = append(takes, hex.EncodeToString(s.GetParentSpanId()))
 			continue
 		}
+		if s.GetName() == "headgate resp" {
+			for _, want := range []string{"/v1/check", "http.response.status_code"} {
+				if !strings.Contains(s.String(), want) {
+					t.Errorf("the span of HG.POST has no %s: %v", want, s)
+				}
+			}
+			if len(s.GetParentSpanId()) > 0 {
+				t.Errorf("the span of HG.POST has a parent: %v", s)
+			}
+		}
 		if !strings.Contains(s.String(), "headgate.outcome") {
 			t.Errorf("the span %s does not say what became of it", s.GetName())
 		}
@@ -203,7 +220,7 @@ func TestTracesRESP(t *testing.T) {
 		names = append(names, parents[parent])
 	}
 	slices.Sort(names)
-	if want := []string{"CL.THROTTLE", "HG.CHECK", "HG.CHECK"}; !slices.Equal(names, want) || len(parents) != 3 {
+	if want := []string{"CL.THROTTLE", "HG.CHECK", "HG.CHECK", "headgate resp", "headgate resp"}; !slices.Equal(names, want) || len(parents) != len(want) {
 		t.Errorf("the commands with a call to the store are %v of %v, want %v", names, parents, want)
 	}
 }

@@ -22,7 +22,10 @@ type command struct {
 	// instant says that it blocks only if the decider does, and that its answer is short.
 	instant bool
 	traced  bool // It has a span.
-	run     func(k *call)
+	// path is the position of an HTTP API's path among the arguments. The API itself logs and traces
+	// such calls. It is zero for other commands.
+	path int
+	run  func(k *call)
 	// key is the position of the key among the arguments, for clients that choose a server by key. It
 	// is zero if there is no key.
 	key     int
@@ -64,6 +67,7 @@ type call struct {
 	args    []string
 	out     []byte
 	done    chan struct{} // gets an element when another goroutine has answered the call
+	posted  bool          // The HTTP API was asked.
 	// ctx is the context for the command: the server's, or one with a span.
 	ctx context.Context //nolint:containedctx // A call stands for the arguments of a function.
 
@@ -74,6 +78,7 @@ type call struct {
 func (k *call) begin() {
 	k.request.Reset()
 	k.request.Borrowed = true
+	k.posted = false
 }
 
 // release drops references to the command's data, and keeps buffers of the usual size.
@@ -174,7 +179,7 @@ func (c *conn) join() {
 	c.pending = c.pending[:0]
 }
 
-// answer runs the call, and logs it with AccessLog.
+// answer runs the call and, with AccessLog, logs it unless the HTTP API has.
 func (k *call) answer() {
 	if !k.conn.server.options.AccessLog {
 		k.dispatch()
@@ -182,6 +187,9 @@ func (k *call) answer() {
 	}
 	start, from := time.Now(), len(k.out)
 	k.dispatch()
+	if k.posted {
+		return
+	}
 	name := "unknown"
 	if k.command != nil {
 		name = k.command.name

@@ -10,7 +10,7 @@ import (
 
 func postCommands() []*command {
 	return []*command{{
-		name: "HG.POST", least: 3, most: 3, decides: true, run: (*call).post, params: []param{{name: "path"}, {name: "body"}},
+		name: "HG.POST", least: 3, most: 3, decides: true, path: 1, run: (*call).post, params: []param{{name: "path"}, {name: "body"}},
 		summary: "Makes a call of the HTTP API, such as /v1/check, and answers with its status, headers and body.",
 	}}
 }
@@ -27,16 +27,19 @@ type posting struct {
 }
 
 var (
-	jsonHeader = http.Header{"Content-Type": {"application/json"}} // Nobody changes it.
-	_          = io.ReadCloser((*posting)(nil))
-	_          = http.ResponseWriter((*posting)(nil))
+	jsonType = []string{"application/json"} // Nobody changes it.
+	_        = io.ReadCloser((*posting)(nil))
+	_        = http.ResponseWriter((*posting)(nil))
 )
 
 // begin makes the posting the request for a path, which may have a query, with a body of JSON.
 func (p *posting) begin(ctx context.Context, path, body string) {
 	if p.request == nil || p.request.Context() != ctx {
-		p.request = (&http.Request{Method: http.MethodPost, URL: &p.url, Header: jsonHeader, Body: p, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+		p.request = (&http.Request{Method: http.MethodPost, URL: &p.url, Header: make(http.Header), Body: p, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	}
+	// The API may have added headers for the call before, such as its trace.
+	clear(p.request.Header)
+	p.request.Header["Content-Type"] = jsonType
 	p.url.Path, p.url.RawQuery, _ = strings.Cut(path, "?")
 	p.request.ContentLength, p.rest = int64(len(body)), body
 }
@@ -89,7 +92,10 @@ func (k *call) post() {
 		return
 	}
 	p := s.postings.Get().(*posting)
-	p.begin(k.ctx, k.args[1], k.args[2])
+	p.begin(k.ctx, k.args[k.command.path], k.args[2])
+	if k.posted = true; s.options.AccessLog {
+		p.request.RemoteAddr = k.conn.nc.RemoteAddr().String()
+	}
 	s.options.API.ServeHTTP(p, p.request)
 	if p.status == 0 {
 		k.fail("UNAVAILABLE", "the server is ending; whether the request was charged is not known")
@@ -111,13 +117,4 @@ func (k *call) appendPosted(p *posting) {
 	}
 	b = appendHead(b, '$', int64(len(p.body)))
 	k.out = append(append(b, p.body...), '\r', '\n')
-}
-
-// posted returns the path of a call of the HTTP API, without its query; "" for other commands.
-func (c *command) posted(args []string) string {
-	if c == nil || c.name != "HG.POST" || len(args) < 2 {
-		return ""
-	}
-	path, _, _ := strings.Cut(args[1], "?")
-	return path
 }

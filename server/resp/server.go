@@ -33,7 +33,8 @@ type Options struct {
 	// Permits serves the rules that bound what is in progress over all processes. Nil means that the
 	// commands about permits fail.
 	Permits *decide.Permits
-	// API answers HG.POST, which carries calls of the HTTP API. Nil means that the command fails.
+	// API answers HG.POST, which carries calls of the HTTP API, and logs and traces these calls itself.
+	// Nil means that the command fails.
 	API http.Handler
 	// InstantPath reports whether API's answers for a path are as quick as the decider's. Nil means
 	// that none are.
@@ -45,8 +46,8 @@ type Options struct {
 	Version string
 	// Logger gets panics, refused connections and, with AccessLog, every command. Nil means no log.
 	Logger *slog.Logger
-	// AccessLog logs every command: its name, whether it failed, how long it took, and the client's
-	// address. Arguments are never logged, because they may be keys.
+	// AccessLog logs every command that API does not answer: its name, whether it failed, how long it
+	// took, and the client's address. Arguments are never logged, because they may be keys.
 	AccessLog bool
 	// Span begins the span of a command that asks for a decision or a permit. It returns the span's
 	// context and a function that ends the span. The name is the command's, such as "HG.CHECK". Nil
@@ -153,7 +154,7 @@ func New(decider decide.Decider, options Options) *Server {
 	s.postings.New = func() any { return &posting{header: make(http.Header)} }
 	s.commands = slices.Concat(decisionCommands(), permitCommands(), postCommands())
 	for _, c := range s.commands {
-		c.traced = options.Span != nil
+		c.traced = options.Span != nil && c.path == 0
 	}
 	s.commands = append(s.commands, sessionCommands()...)
 	s.byName = make(map[string]*command, len(s.commands))

@@ -138,8 +138,10 @@ func (l *locked) text() string {
 
 func TestAccessLog(t *testing.T) {
 	log := new(locked)
-	_, addr := start(t, over(samplePolicy(t), memory.New()), Options{AccessLog: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	_, addr := start(t, over(samplePolicy(t), memory.New()), Options{API: said(t), AccessLog: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	c := dial(t, addr)
+	c.do("HG.POST /geheim {}") // The API logs it, with its address.
+	c.do("HG.POST geheim")
 	c.do("HG.CHECK mail geheim")
 	c.do("HG.CHECK mail geheim COST 0")
 	c.do("GEHEIM geheim")
@@ -148,6 +150,9 @@ func TestAccessLog(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log has no %q:\n%s", want, got)
 		}
+	}
+	if strings.Count(got, "command=HG.POST failed=true") != 1 || strings.Count(got, "command=HG.POST") != 1 {
+		t.Errorf("the log does not have HG.POST once:\n%s", got)
 	}
 	if strings.Contains(strings.ToLower(got), "geheim") {
 		t.Errorf("the log has an argument:\n%s", got)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,8 @@ func (c *conn) rest() bool {
 // instant reports whether a command can be answered on standby. An unknown one can, with an error.
 func (c *conn) instant(args []string) bool {
 	cmd := c.server.find(args[0])
-	if path := cmd.posted(args); path != "" && c.server.options.InstantPath != nil {
+	if cmd != nil && 0 < cmd.path && cmd.path < len(args) && c.server.options.InstantPath != nil {
+		path, _, _ := strings.Cut(args[cmd.path], "?")
 		return c.server.options.InstantPath(path)
 	}
 	return cmd == nil || cmd.instant
