@@ -37,7 +37,7 @@ type shares struct{ documents store.Documents }
 // soon.
 func (s *shares) ask(ctx context.Context, d *divided, a share.Ask) (g granted, more bool, err error) {
 	if a.Cost = d.cost; a.Demand > 0 {
-		a.Demand = min(a.Demand, 1<<60/d.cost) * d.cost
+		a.Demand = min(a.Demand, share.MaxRate/d.cost) * d.cost
 	}
 	for try := range tries {
 		if try > 0 {

@@ -100,7 +100,7 @@ func (h *held) learn(usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) {
 		return
 	}
 	n := float64(usage.GetNumRequestsAllowed()) + float64(usage.GetNumRequestsDenied())
-	h.demand = max(int64(min(n/elapsed.Seconds()*1e9, 1<<60)), h.demand/2)
+	h.demand = max(int64(min(n/elapsed.Seconds()*1e9, share.MaxRate)), h.demand/2)
 }
 
 // ask returns what the Envoy is told about a bucket: one action, or none.

@@ -2,6 +2,7 @@ package share
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -56,13 +57,19 @@ func (p *Pool) Lend(total int64, a Loan, now int64) int64 {
 	if a.Used > 0 {
 		h.Old = append(h.Old, Grant{Burst: a.Used, Until: now, Tail: tail})
 	}
-	const fine = 1 << 10 // Parts of a unit, so that nothing is lost by rounding.
-	h.Demand = min(max(a.Want, 0), total) * fine
+	// Parts of a unit, so that nothing is lost by rounding, unless there are so many units that parts of
+	// them are nothing.
+	fine := int64(1 << 10)
+	if total >= 1<<40 {
+		fine = 1
+	}
+	want := min(max(a.Want, 0), total)
+	h.Demand = want * fine
 	units := int64(0)
 	if h.Demand > 0 {
 		all := total * fine * reserve / (reserve - 1) // Nothing is kept for those that come: they have units of their own.
 		units = (p.fair(Limit{Rate: all}, h) + fine - 1) / fine
-		units = min(units, a.Want+a.Want/headroom+1) // More could not be taken back for a lease.
+		units = min(units, want+want/headroom+1) // More could not be taken back for a lease.
 	}
 	same := h.Tail == tail // Otherwise a unit is another part of the rate.
 	if same && units < h.Burst && units >= h.Burst-max(1, h.Burst/headroom) {
@@ -140,8 +147,19 @@ func (h *Holder) held(tail int64) int64 {
 	for _, g := range append(h.Old, h.Grant) {
 		most = max(most, g.Burst)
 		if g.Tail > 0 && g.Tail < tail {
-			most = max(most, int64(math.Ceil(min(float64(g.Burst)*float64(tail)/float64(g.Tail), headgate.MaxCount))))
+			most = max(most, min(scaled(g.Burst, tail, g.Tail), headgate.MaxCount))
 		}
 	}
 	return most
+}
+
+// scaled is n·by/of, rounded up, for by > of > 0. What has more than 63 bits is the largest int64.
+func scaled(n, by, of int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(by))
+	lo, carry := bits.Add64(lo, uint64(of-1), 0)
+	if hi += carry; hi >= uint64(of) {
+		return math.MaxInt64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(of))
+	return int64(min(q, math.MaxInt64))
 }

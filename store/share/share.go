@@ -30,6 +30,10 @@ import (
 const (
 	// MaxHolders is how many holders one pool may have.
 	MaxHolders = 1000
+	// MaxRate is the largest rate, in units per second times 1e9: some 4.6e9 units a second.
+	MaxRate = 1 << 62
+	// maxBurst is the largest burst: Credit counts it in millionths, and sums of two have to fit.
+	maxBurst = 1 << 42
 	// nano is the unit of rates: a rate of 1e9 is one unit a second.
 	nano = 1_000_000_000
 	// micro is the unit of Credit.
@@ -51,19 +55,19 @@ const (
 
 // Limit is what is divided.
 type Limit struct {
-	// Rate is in units per second, times 1e9. Burst is in units.
+	// Rate is in units per second, times 1e9, at most MaxRate. Burst is in units, at most 2^42.
 	Rate, Burst int64
 }
 
 // Of returns a limit whose bound keeps to l. A window of N units becomes a bucket that holds a tenth
 // of them and refills the rest within the window, so that no window of that length admits more than
-// N. The error is a [*headgate.InvalidError] if l cannot be divided.
+// N. Of limits that are larger than a Limit can be, that much is divided. The error is a [*headgate.InvalidError] if l cannot be divided.
 func Of(l *headgate.Limit) (Limit, error) {
 	switch l.Algorithm {
 	case headgate.TokenBucket:
-		return Limit{rate(l.Count, l.Micros()), l.Capacity()}, nil
+		return Limit{rate(l.Count, l.Micros()), min(l.Capacity(), maxBurst)}, nil
 	case headgate.FixedWindow, headgate.SlidingWindow, headgate.SlidingCounter:
-		burst := max(1, l.Count/10)
+		burst := min(max(1, l.Count/10), maxBurst)
 		// Strictly less than one unit above the count is less than the next whole number.
 		return Limit{rate(l.Count+1-burst, l.Micros()) - 1, burst}, nil
 	}
@@ -75,9 +79,9 @@ func rate(count, period int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(count), big.NewInt(nano*micro))
 	n.Quo(n, big.NewInt(period))
 	if !n.IsInt64() {
-		return 1 << 60
+		return MaxRate
 	}
-	return min(n.Int64(), 1<<60)
+	return min(n.Int64(), MaxRate)
 }
 
 // Grant is a token bucket that a holder may use until it ends. The zero Grant admits nothing.

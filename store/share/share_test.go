@@ -149,7 +149,7 @@ func (w *world) share(seconds int) float64 {
 // TestNeverTooMuch lets holders come, go, lose answers and change their demand, and holds all
 // windows to the limit.
 func TestNeverTooMuch(t *testing.T) {
-	limits := []Limit{{100 * nano, 100}, {1000 * nano, 50}, {nano, 1}, {nano / 20, 5}, {57_870, 5}, {7 * nano, 300}}
+	limits := []Limit{{100 * nano, 100}, {1000 * nano, 50}, {nano, 1}, {nano / 20, 5}, {57_870, 5}, {7 * nano, 300}, {MaxRate, maxBurst}}
 	for seed := range uint64(60) {
 		w := newWorld(t, limits[seed%uint64(len(limits))], seed)
 		rate := float64(w.limit.Rate) / 1e9
@@ -173,7 +173,12 @@ func TestNeverTooMuch(t *testing.T) {
 
 // TestFollowsDemand: skewed demand uses the limit, also after it has moved.
 func TestFollowsDemand(t *testing.T) {
-	for _, l := range []Limit{{1000 * nano, 1000}, {100 * nano, 50}} {
+	large := headgate.Per(1_000_000_000_000, 24*time.Hour)
+	day, err := Of(&large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []Limit{{1000 * nano, 1000}, {100 * nano, 50}, day, {MaxRate, maxBurst}} {
 		rate := float64(l.Rate) / 1e9
 		w := newWorld(t, l, 1, 1.8*rate, 0.18*rate, 0.02*rate)
 		w.run(40)
@@ -258,6 +263,8 @@ func TestOf(t *testing.T) {
 		{headgate.PerSecond(100).WithBurst(20), Limit{100 * nano, 20}},
 		{headgate.Sliding(1, time.Second), Limit{nano - 1, 1}},
 		{headgate.Sliding(100, time.Minute), Limit{91*nano/60 - 1, 10}},
+		{headgate.Per(1_000_000_000_000, 24*time.Hour), Limit{11_574_074_074_074_074, 1_000_000_000_000}},
+		{headgate.PerSecond(headgate.MaxCount), Limit{MaxRate, maxBurst}},
 	} {
 		if got, err := Of(&c.limit); err != nil || got != c.want {
 			t.Errorf("%v: %+v, %v, want %+v", &c.limit, got, err, c.want)
@@ -289,5 +296,30 @@ func TestLendKeepsOldUnits(t *testing.T) {
 	p.Lend(100, Loan{ID: "a", Want: 20, Lasts: ttl, Tail: time.Second}, start+1)
 	if got := p.Lend(100, Loan{ID: "b", Want: 100, Lasts: ttl, Tail: time.Second}, start+2); got > 10 {
 		t.Errorf("%d units of 100 were lent while 90 are in use", got)
+	}
+}
+
+// TestLendLarge: all of the largest limit is lent, to those who want it, and never more.
+func TestLendLarge(t *testing.T) {
+	for _, total := range []int64{1<<40 - 1, 1 << 40, headgate.MaxCount} {
+		p, now, held := new(Pool), int64(start), map[string]int64{}
+		for range 100 {
+			for _, a := range []Loan{{ID: "a", Want: headgate.MaxCount}, {ID: "b", Want: total / 10}} {
+				a.Lasts, a.Tail = time.Second, time.Second
+				held[a.ID] = p.Lend(total, a, now)
+				if sum := held["a"] + held["b"]; sum > total || sum < 0 {
+					t.Fatalf("%d units of %d are lent", sum, total)
+				}
+			}
+			now += 100_000
+		}
+		if part := float64(held["a"]) / float64(total); part < 0.85 || held["b"] < total/10 {
+			t.Errorf("%.3f and %.3f of %d are lent, want nine tenths and one", part, float64(held["b"])/float64(total), total)
+		}
+	}
+	p := new(Pool)
+	p.Lend(headgate.MaxCount, Loan{ID: "a", Want: headgate.MaxCount, Lasts: ttl, Tail: time.Second}, start)
+	if got := p.Lend(headgate.MaxCount, Loan{ID: "b", Want: headgate.MaxCount, Lasts: ttl, Tail: 3 * time.Second}, start); got != 0 {
+		t.Errorf("%d units are lent that may be in use", got)
 	}
 }

@@ -44,6 +44,9 @@ const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
 	// firstEntries is the initial capacity of a sketch, in entries.
 	firstEntries = 8
+	// mostCounted is how much a sketch counts in all. So no sum over steps and instances overflows,
+	// whatever requests cost.
+	mostCounted = 1 << 56
 )
 
 // budget takes bytes from a budget of memory. It reports false, and takes nothing, if they are not
@@ -53,6 +56,7 @@ type budget func(bytes int) bool
 // add adds weight to a key in this minute of the step, in which it asked for so many units. It returns
 // the key's entry, which is valid until the next add, or nil if there is no memory for a single one.
 func (s *sketch) add(hash uint64, key []byte, weight, units int64, minute uint8, memory budget) *entry {
+	weight = min(weight, mostCounted-s.total)
 	s.total += weight
 	place, slot := s.find(hash)
 	if place >= 0 {

@@ -176,3 +176,14 @@ func TestSketchLongKeys(t *testing.T) {
 		t.Fatalf("it took %d bytes", lent)
 	}
 }
+
+// TestSketchOfLargeCosts: counts stay where no sum of them overflows, however much requests cost.
+func TestSketchOfLargeCosts(t *testing.T) {
+	s := sketch{most: 1, room: 16}
+	for range 3000 {
+		s.add(7, []byte("k"), 1<<53-1, 1<<53-1, 0, func(int) bool { return true })
+	}
+	if e := &s.entries[0]; s.total != mostCounted || e.count != mostCounted || e.minute != 1<<32-1 {
+		t.Errorf("the total is %d, the count %d and that of the minute %d", s.total, e.count, e.minute)
+	}
+}

@@ -341,6 +341,7 @@ func (w *world) over(l *headgate.Limit) float64 {
 	worst, level, sum, first := 0.0, 0.0, int64(0), 0
 	rate := float64(l.Count) / (float64(l.Micros()) / 1e6)
 	period := time.Duration(l.Micros()) * time.Microsecond
+	exact := max(1e-6, float64(l.Capacity())*1e-12) // as far as float64 is
 	for i, p := range w.all {
 		sum += p.units
 		switch l.Algorithm {
@@ -349,7 +350,7 @@ func (w *world) over(l *headgate.Limit) float64 {
 				level = max(0, level-rate*p.at.Sub(w.all[i-1].at).Seconds())
 			}
 			level += float64(p.units)
-			worst = max(worst, level-float64(l.Capacity())-1e-6)
+			worst = max(worst, level-float64(l.Capacity())-exact)
 		case headgate.SlidingCounter:
 			since := p.at.Sub(p.at.Truncate(period))
 			if i > 0 && w.all[i-1].at.Truncate(period) != p.at.Truncate(period) {
@@ -358,7 +359,7 @@ func (w *world) over(l *headgate.Limit) float64 {
 					level = 0
 				}
 			}
-			worst = max(worst, level*(1-since.Seconds()/period.Seconds())+float64(sum-l.Count)-1e-6)
+			worst = max(worst, level*(1-since.Seconds()/period.Seconds())+float64(sum-l.Count)-exact)
 		case headgate.FixedWindow:
 			for w.all[first].at.Truncate(period) != p.at.Truncate(period) {
 				sum -= w.all[first].units
@@ -399,6 +400,7 @@ func TestNeverTooMuch(t *testing.T) {
 		headgate.PerSecond(100), headgate.PerSecond(50).WithBurst(200), headgate.Per(30, 10*time.Second).WithBurst(5), headgate.Per(60, 2*time.Minute),
 		headgate.Sliding(100, time.Second), headgate.Sliding(40, 30*time.Second), headgate.Sliding(5, time.Hour),
 		window(headgate.FixedWindow, 60, 20*time.Second), window(headgate.FixedWindow, 5, 24*time.Hour), window(headgate.SlidingCounter, 100, 10*time.Second),
+		headgate.Per(60_000_000_000_000, time.Minute), headgate.Per(10_000_000_000_000, 24*time.Hour), window(headgate.FixedWindow, 2_000_000_000_000_000, 20*time.Second),
 	}
 	for seed := range uint64(race.Fewer(24)) {
 		if v := os.Getenv("SEEDS"); v != "" {
@@ -426,7 +428,7 @@ func anything(t *testing.T, seed uint64, limit headgate.Limit) {
 		}
 	}
 	// A unit, some, or more than a region's own.
-	w.cost = []int64{1, 1 + limit.Capacity()/40, 1, 1 + limit.Capacity()/3}[seed/3%4]
+	w.cost = []int64{1 + limit.Capacity()/5_000_000_000, 1 + limit.Capacity()/40, 1 + limit.Capacity()/3_000_000_000_000, 1 + limit.Capacity()/3}[seed/3%4]
 	w.reserve = 30 * int(seed/5%2)
 	rate := float64(limit.Count) / (float64(limit.Micros()) / 1e6)
 	aligned := limit.Algorithm == headgate.FixedWindow || limit.Algorithm == headgate.SlidingCounter // Whose windows are the clock's.
@@ -865,12 +867,13 @@ func TestSlowBucket(t *testing.T) {
 
 // TestFollowsDemand: skewed demand uses the limit, also after it has moved.
 func TestFollowsDemand(t *testing.T) {
-	for _, limit := range []headgate.Limit{headgate.PerSecond(100), headgate.PerSecond(200).WithBurst(50), headgate.Sliding(100, time.Second), window(headgate.FixedWindow, 600, 6*time.Second)} {
+	for _, limit := range []headgate.Limit{headgate.PerSecond(100), headgate.PerSecond(200).WithBurst(50), headgate.Sliding(100, time.Second), window(headgate.FixedWindow, 600, 6*time.Second), headgate.PerSecond(1_000_000_000_000), window(headgate.FixedWindow, headgate.MaxCount, 6*time.Second)} {
 		for _, load := range []float64{1, 2} {
 			t.Run(fmt.Sprint(&limit, " ", limit.Algorithm, " ", load), func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {
 					w := newWorld(t, 1, limit, 2, 10*time.Second)
-					rate := load * float64(limit.Count) / (float64(limit.Micros()) / 1e6)
+					w.cost = 1 + limit.Count/1000
+					rate := load * float64(limit.Count) / (float64(limit.Micros()) / 1e6) / float64(w.cost)
 					for i, part := range []float64{0.9, 0.09, 0.01} {
 						w.regions[i].offered = rate * part
 					}

@@ -276,6 +276,17 @@ func (s *shard) find(counter layer.Counter, c *headgate.Check) *key {
 	return k
 }
 
+// mostAsked is how many units a key is asked for at most until that is told. So no sum overflows, whoever
+// asks for how much.
+const mostAsked = 1 << 60
+
+// ask notes that requests ask for units.
+func (k *key) ask(units int64) {
+	if k.asked.Add(units) > mostAsked {
+		k.asked.Store(mostAsked)
+	}
+}
+
 // idOf names a subject to the home, which is told no keys.
 func idOf(rule, key string) string {
 	sum := sha256.Sum256([]byte(rule + "\x00" + key))
@@ -297,7 +308,7 @@ func (l *Layer) here(op headgate.Op, c *headgate.Check) (*key, time.Duration) {
 	} else {
 		demand := op == headgate.OpTake || op == headgate.OpCharge
 		if demand {
-			k.asked.Add(c.Units())
+			k.ask(c.Units())
 		}
 		loc = k.local.Load()
 		if now := l.now(); loc == nil || loc.of != c.Rule || loc.until != 0 && now >= loc.until {

@@ -287,7 +287,7 @@ func (s *shard) collect() (all []asked, idle bool) {
 
 func (s *shard) giveBack(all []asked) {
 	for _, t := range all {
-		t.key.asked.Add(t.units)
+		t.key.ask(t.units)
 	}
 }
 
@@ -344,7 +344,7 @@ func note(b *board, all []asked) {
 			b.Subjects[t.key.id] = x
 		}
 		x.Limits, x.Tag = fresh.Limits, fresh.Tag
-		x.Asked += t.units
+		x.Asked = min(x.Asked+t.units, mostAsked)
 	}
 }
 
@@ -700,7 +700,9 @@ func (s *shard) changeBucket(ctx context.Context, w *want, i int, own, then *flo
 	extra := 0.0
 	for j := i; j < len(limits); j++ {
 		if limits[j].Algorithm == headgate.TokenBucket {
-			extra = max(extra, inUse(&before[j])-inUse(&after[j]))
+			// Decisions tell whole microseconds, in which a fast bucket refills many units.
+			part := float64(limits[j].Count) / float64(limits[j].Micros())
+			extra = max(extra, inUse(&before[j])-inUse(&after[j])+part)
 		}
 	}
 	if extra > 1e-3 {
