@@ -124,7 +124,7 @@ func newStore(client rueidis.Client, set settings, refused func(error)) *Store {
 	}
 	s.tasks.ctx, s.tasks.cancel = context.WithCancel(context.Background())
 	s.scripts.take = rueidis.NewLuaScript(takeScript())
-	s.scripts.refund = rueidis.NewLuaScript(arithmeticLua + logLua + sharedLua + refundLua)
+	s.scripts.refund = rueidis.NewLuaScript(refundScript())
 	s.scripts.recall = rueidis.NewLuaScript(recallLua)
 	s.scripts.permits = rueidis.NewLuaScript(permitsLua)
 	s.scripts.documents = rueidis.NewLuaScript(documentLua)

@@ -148,9 +148,9 @@ func (s *Store) takeNoted(ctx context.Context, checks []headgate.Check, n *noteT
 	return s.inWindow(headgate.OpTake, func(began time.Time) (reply, error) {
 		q := s.requests.Get().(*request)
 		q.set(s.prefix, modeOnce, checks, s.likely(began))
-		keys, args := s.arguments(q)
+		keys, args := s.arguments(note, q)
 		s.requests.Put(q)
-		return s.take(ctx, headgate.OpTake, append(keys, s.noteKey(n.id, slotOf(keys[0]))), append(args, note...), began, false)
+		return s.take(ctx, headgate.OpTake, append(keys, s.noteKey(n.id, slotOf(keys[0]))), args, began, false)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,8 @@ var (
 	plainLua string
 	//go:embed lua/advance.lua
 	advanceLua string
+	//go:embed lua/divide.lua
+	divideLua string
 	//go:embed lua/windows.lua
 	windowsLua string
 	//go:embed lua/take.lua
@@ -42,13 +45,18 @@ var (
 	recallLua string
 )
 
-// takeScript returns take.lua with the parts that it names.
+// takeScript and refundScript return take.lua and refund.lua with the parts that they name.
 func takeScript() string {
 	script := strings.NewReplacer(
 		"--{checks.lua}", arithmeticLua+logLua+sharedLua+checksLua,
 		"--{plain.lua}", plainLua, "--{windows.lua}", windowsLua,
 	).Replace(takeLua)
-	return strings.ReplaceAll(script, "--{advance.lua}", advanceLua)
+	script = strings.ReplaceAll(script, "--{advance.lua}", advanceLua)
+	return strings.ReplaceAll(script, "--{divide.lua}", divideLua)
+}
+
+func refundScript() string {
+	return strings.ReplaceAll(arithmeticLua+logLua+sharedLua+refundLua, "--{divide.lua}", divideLua)
 }
 
 // The kinds of limits that the scripts tell apart.
@@ -66,31 +74,23 @@ const (
 	factsBytes = 16 // used I4, age of the blocking unit I6, age of the newest I6
 )
 
-// appendSpec writes a rule's limits as the scripts read them:
+// appendSpec writes a rule's limits, and a cost, as the scripts read them:
 //
-//	windows B, slots B; if numbers are big, 128 more windows, and the cost / 2^32 I3
+//	sliding windows B, slots B, the cost d
 //	for each limit but sliding windows: its name, 8 bytes
-//	for each limit but sliding windows: kind B, capacity I4, num I4, den I7, period I7, mark I4;
-//	        capacity and num are I7 if numbers are big
+//	for each limit but sliding windows: kind B, capacity d, num d, den d, period d, mark d
 //	for each sliding window: count I4, period I7
 //
-// Integers are big-endian. Numbers are big if the cost has more than 32 bits, or a limit is
-// [algorithm.Big]. mark is algorithm.MarkOf for buckets, and otherwise 0. For a penalty num
-// is its longest block in milliseconds and den its first in microseconds. Lua knows no time zones,
-// so calendar windows are computed here: for them num is the longest that a window lasts in seconds,
-// and den and period are the begin and end of the window that contains near, the store's likely
-// time. A script that finds another time there does nothing, and is called again.
+// Doubles (d) are little-endian, integers big-endian. mark is algorithm.MarkOf for buckets, and
+// otherwise 0. For a penalty num is its longest block in milliseconds and den its first in
+// microseconds. Lua knows no time zones, so calendar windows are computed here: for them num is the
+// longest that a window lasts in seconds, and den and period are the begin and end of the window
+// that contains near, the store's likely time. A script that finds another time there does nothing,
+// and is called again.
 func appendSpec(b []byte, r *headgate.Rule, cost int64, near headgate.Instant) []byte {
 	limits := r.Limits()
-	at, big := len(b), cost>>32 != 0
-	for i := range limits {
-		big = big || algorithm.Big(&limits[i])
-	}
-	b = append(b, 0, 0)
-	if big {
-		b[at] = 128
-		b = append(b, byte(cost>>48), byte(cost>>40), byte(cost>>32))
-	}
+	at := len(b)
+	b = appendDoubles(append(b, 0, 0), cost)
 	for i := range limits {
 		if limits[i].Algorithm == headgate.SlidingWindow {
 			b[at]++
@@ -101,7 +101,7 @@ func appendSpec(b []byte, r *headgate.Rule, cost int64, near headgate.Instant) [
 	}
 	for i := range limits {
 		if l := &limits[i]; l.Algorithm != headgate.SlidingWindow {
-			b = appendSlot(b, l, big, near)
+			b = appendSlot(b, l, near)
 		}
 	}
 	for i := range limits {
@@ -113,14 +113,13 @@ func appendSpec(b []byte, r *headgate.Rule, cost int64, near headgate.Instant) [
 	return b
 }
 
-func appendSlot(b []byte, l *headgate.Limit, big bool, near headgate.Instant) []byte {
+func appendSlot(b []byte, l *headgate.Limit, near headgate.Instant) []byte {
 	num, den := l.Rate()
 	period := l.Micros()
 	var kind byte
 	var mark int64
 	switch {
 	case l.Algorithm == headgate.Penalty:
-		// The longest block fits in 32 bits as milliseconds.
 		kind = kindPenalty
 		num, den = max(l.Block, l.MaxBlock).Milliseconds(), l.Block.Microseconds()
 	case l.Algorithm == headgate.SlidingCounter:
@@ -137,15 +136,14 @@ func appendSlot(b []byte, l *headgate.Limit, big bool, near headgate.Instant) []
 		begin, end := algorithm.Window(l, near)
 		den, period = int64(begin), int64(end)
 	}
-	b = append(b, kind)
-	if big {
-		b = appendUint56(appendUint56(b, l.Capacity()), num)
-	} else {
-		b = binary.BigEndian.AppendUint32(b, uint32(l.Capacity()))
-		b = binary.BigEndian.AppendUint32(b, uint32(num))
+	return appendDoubles(append(b, kind), l.Capacity(), num, den, period, mark)
+}
+
+func appendDoubles(b []byte, values ...int64) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
 	}
-	b = appendUint56(appendUint56(b, den), period)
-	return binary.BigEndian.AppendUint32(b, uint32(mark))
+	return b
 }
 
 // appendKey writes the name of a counter: the prefix, the rule's name, its tag in braces if it has
@@ -232,8 +230,7 @@ func (q *request) set(prefix string, mode byte, checks []headgate.Check, near he
 		if c.Shadow {
 			shadow = 1
 		}
-		b = binary.BigEndian.AppendUint32(append(b, shadow), uint32(c.Units()))
-		b = appendSpec(b, c.Rule, c.Units(), near)
+		b = appendSpec(append(b, shadow), c.Rule, c.Units(), near)
 	}
 	length := len(b) - 5
 	b[2], b[3], b[4] = byte(length>>16), byte(length>>8), byte(length)
@@ -265,8 +262,9 @@ func workOf(mode byte, checks []headgate.Check) int {
 	return 2 + 2*len(checks) + limits
 }
 
-// arguments returns the keys and the arguments of take.lua. All of them are parts of one string.
-func (s *Store) arguments(requests ...*request) (keys, args []string) {
+// arguments returns the keys and the arguments of take.lua, of which noted say what to note of a request
+// that has an id. All others are parts of one string.
+func (s *Store) arguments(noted []string, requests ...*request) (keys, args []string) {
 	size, names := 0, 0
 	for _, q := range requests {
 		size += len(q.names) + len(q.text)
@@ -289,7 +287,10 @@ func (s *Store) arguments(requests ...*request) (keys, args []string) {
 	}
 	all, clock := b.String(), s.testTime()
 	room := make([]string, names+1+2) // there may be a note, too
-	keys, args = room[:0:names+1], append(room[names+1:names+1], all[asked:], clock)
+	keys, args = room[:0:names+1], append(room[names+1:names+1], all[asked:])
+	if clock != "" || noted != nil { // the server does work for an empty argument, too
+		args = append(append(args, clock), noted...)
+	}
 	at := 0
 	for _, q := range requests {
 		from := at
@@ -306,7 +307,7 @@ const (
 	statusDenied   = 0
 	statusAdmitted = 1
 	statusWindow   = 2 // a calendar window does not contain the store's time
-	statusStored   = 3 // more by this: the counter is as it is stored, with the names of its states
+	statusStored   = 3 // more by this: the one counter is as it is stored; see spread
 	statusConflict = 5 // the id is another request's, or the reservation was settled at other units
 	statusDenies   = 6 // a denied request is repeated, and its limits have changed
 	statusAdmits   = 7 // an admitted request is repeated, and its limits have changed
@@ -359,11 +360,59 @@ func (a *answers) next() (reply, error) {
 	}
 	r := reply{status: int(a.text[0]), now: a.now, text: a.text[1:size]}
 	if stored := r.status - statusStored; (stored == statusDenied || stored == statusAdmitted) && len(r.text) > 0 {
-		// Before the states are their number and their names.
-		r.status, r.text = stored, r.text[min(1+8*int(r.text[0]), len(r.text)):]
+		r.status, r.text = stored, spread(r.text)
 	}
 	a.text = a.text[size:]
 	return r, nil
+}
+
+// spread returns the states of a counter in the order of all other answers: behind the state of each
+// limit its further ones; see counterBytes. The value is as it is stored: how many states there are,
+// their names, and the states. First come those of the limits, then, in the same order, the one further state that
+// a limit may have.
+func spread(value string) string {
+	count := int(value[0])
+	if len(value) != 1+count*(8+stateBytes) {
+		return ""
+	}
+	name := func(i int) string { return value[1+8*i : 9+8*i] }
+	state := func(i int) string { return value[1+8*count+stateBytes*i:][:stateBytes] }
+	// place is where a state is among those of its limit.
+	place := func(i int) int {
+		switch headgate.Algorithm(name(i)[1]>>4) - 1 {
+		case headgate.TokenBucket, headgate.LeakyBucket, headgate.SlidingCounter:
+			return int(name(i)[1] & 15)
+		}
+		return 0
+	}
+	own := 0
+	for own < count && place(own) == 0 {
+		own++
+	}
+	if own == count {
+		return value[1+8*count:]
+	}
+	b := make([]byte, 0, (own+algorithm.BucketSlots*(count-own))*stateBytes)
+	next := own
+	for i := range own {
+		at, kind := len(b), name(i)[1]
+		b = append(b, state(i)...)
+		if next == count || name(i)[:1] != name(next)[:1] || kind>>4 != name(next)[1]>>4 || name(i)[2:] != name(next)[2:] {
+			continue
+		}
+		to, slots := place(next), algorithm.BucketSlots/2
+		if to >= slots { // it has high halves
+			b[at] |= 1 << 7
+			slots = algorithm.BucketSlots
+		}
+		if headgate.Algorithm(kind>>4)-1 == headgate.SlidingCounter {
+			to, slots = 1, 2
+		}
+		b = append(b, make([]byte, (slots-1)*stateBytes)...)
+		copy(b[at+to*stateBytes:], state(next))
+		next++
+	}
+	return string(b)
 }
 
 // tooShort returns the error for an answer that is too short.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,4 +176,34 @@ func FuzzAppendKey(f *testing.F) {
 			t.Errorf("%q has a part that chooses its slot", first)
 		}
 	})
+}
+
+// TestSpread: the further states of a counter, which are stored behind those of all limits, are read
+// behind their own, each in its place.
+func TestSpread(t *testing.T) {
+	state := func(c byte) string { return strings.Repeat(string(c), stateBytes) }
+	free := func(n int) string { return strings.Repeat("\x00", n*stateBytes) }
+	halved := "\xe1" + state('a')[1:] // the first bit says that there are high halves
+	for name, c := range map[string]struct{ names, states, want string }{
+		"one state":             {"\x00\x10Period", state('a'), state('a')},
+		"a calendar window":     {"\x00\x34Period", state('a'), state('a')},
+		"a bucket's count":      {"\x00\x10Period\x00\x11Period", state('a') + state('b'), state('a') + state('b') + free(4)},
+		"a bucket's high half":  {"\x00\x20Period\x00\x26Period", state('a') + state('b'), halved + free(5) + state('b') + free(5)},
+		"a counter's high half": {"\x00\x50Period\x00\x56Period", state('a') + state('b'), halved + state('b')},
+		"of the second limit": {
+			"\x00\x50Period\x00\x10Period\x00\x11Period", state('a') + state('b') + state('c'),
+			state('a') + state('b') + state('c') + free(4),
+		},
+		"of two of three limits": {
+			"\x00\x10Period\x01\x10Period\x00\x10period\x00\x16Period\x00\x11period",
+			state('a') + state('b') + state('c') + state('d') + state('e'),
+			halved + free(5) + state('d') + free(5) + state('b') + state('c') + state('e') + free(4),
+		},
+		"too short": {"\x00\x10Period", state('a')[1:], ""},
+	} {
+		value := string(rune(len(c.names)/8)) + c.names + c.states
+		if got := spread(value); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
 }

@@ -121,7 +121,7 @@ func (s *Store) askOne(ctx context.Context, op headgate.Op, q *request, began ti
 			return r, err
 		}
 	}
-	keys, args := s.arguments(q)
+	keys, args := s.arguments(nil, q)
 	return s.take(ctx, op, keys, args, began, true)
 }
 
@@ -399,7 +399,7 @@ func (c *combiner) exec(batch []*request) (string, error) {
 	end, _ := shared.Deadline()
 	ctx, cancel := context.WithDeadline(c.ctx, end)
 	defer cancel()
-	keys, args := c.store.arguments(batch...)
+	keys, args := c.store.arguments(nil, batch...)
 	return c.store.run(ctx, c.store.guards.Any(), time.Now(), c.store.scripts.take, keys, args, false)
 }
 

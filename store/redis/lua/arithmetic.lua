@@ -1,17 +1,10 @@
 -- Exact arithmetic beyond the 53 bits of a double. Prepended to scripts.
 
--- The quotient and remainder of a * b / m, for a below 2^53, b and m at most
--- 366 days in microseconds, and quotients below 2^53: long division by digits of
--- seven bits, so that no intermediate value reaches 2^53.
+-- The quotient and the remainder of a * b / m; see divide.lua.
 local function muldiv(a, b, m)
-  local q, rest, digit = 0, 0, 268435456
-  if a >= 34359738368 then digit = 562949953421312 end
-  while digit >= 1 do
-    local x = rest * 128 + math.floor(a / digit) % 128 * b
-    local d = math.floor(x / m)
-    q, rest, digit = q * 128 + d, x - d * m, digit / 128
-  end
-  return q, rest
+  local units, over
+  --{divide.lua}
+  return units, over
 end
 
 -- The whole units refilled in elapsed microseconds, less extra / num of one, and

@@ -23,13 +23,9 @@ local take, admitted, reply, plans = mode > 0, true, {}, {}
 local nowlow = now % 281474976710656
 for i = 1, checks do
   local key = KEYS[first + i - 1]
-  local flags, cost, windows, slots = unpack('>BI4BB', asked, from)
+  local flags, windows, slots, cost = unpack('<BBBd', asked, from)
   local fits, shadow = true, flags == 1
-  local names, pos, form, size = 8 * slots, from + 7, '>BI4I4I7I7I4', 27
-  if windows >= 128 then -- its numbers are big
-    windows, pos, form, size = windows - 128, pos + 3, '>BI7I7I7I7I4', 33
-    cost = cost + 4294967296 * unpack('>I3', asked, pos - 3)
-  end
+  local names, pos = 8 * slots, from + 11
   local value = call('GETRANGE', key, '0', '1023')
   local plan = {key = key, cost = cost, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
@@ -57,9 +53,9 @@ for i = 1, checks do
   pos = pos + names
   local new, moved, penalty, blocked = {}, nil, nil, false
   for j = 1, slots do
-    local kind, capacity, num, den, period, mark = unpack(form, asked, pos)
+    local kind, capacity, num, den, period, mark = unpack('<Bddddd', asked, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + size, at + 15
+    pos, at = pos + 41, at + 15
     local most = most_used(kind, capacity, num, den, period)
     local reset, back -- back: the clock has stepped back, and the counter follows
     local plain = mark > 0 -- no list of another rate has charged it
@@ -80,12 +76,13 @@ for i = 1, checks do
     elseif kind == 1 then -- a bucket
       if used > 0 then
         if extra >= num then extra = num - 1 end
-        local since = (now - stamp) * num - extra
+        local product = (now - stamp) * num
+        local since = product - extra
         if since < 0 then
           stamp, extra, back = now, 0, true
         elseif since >= den then
           local units, rest
-          if since < 9007199254740992 then
+          if product < 9007199254740992 then
             units = floor(since / den)
             rest = since - units * den
           else

@@ -4,7 +4,7 @@
 -- ARGV[1]      0 to refund, 1 to settle, 2 to settle what has expired, 3 to settle
 --              what came to nothing and forget it
 -- ARGV[2]      the time in microseconds, in tests only; else empty
--- ARGV[4i-1]   the limits of check i; see spec.go
+-- ARGV[4i-1]   the limits of check i; see appendSpec in protocol.go
 -- ARGV[4i]     its cost, negative to charge so much more, whether it fits or not
 -- ARGV[4i+1]   when the units were charged, in microseconds; 0 for the newest
 -- ARGV[4i+2]   how many were in use then, without those that may have been given
@@ -49,11 +49,7 @@ for i = 1, checks do
   local uses, more = ARGV[4 * i + 2], 0
   if cost < 0 then cost, more = 0, -cost end
   local windows, slots = string.byte(spec, 1, 2)
-  local from, form, size = 3, '>BI4I4I7I7I4', 27
-  if windows >= 128 then -- its numbers are big
-    windows, from, form, size = windows - 128, 6, '>BI7I7I7I7I4', 33
-  end
-  local names = 8 * slots
+  local names, from = 8 * slots, 11
   local value = call('GET', key) or ''
   local plan = {key = key, cost = 0, slots = slots, windows = windows, value = value, ttl = 0, spans = {}}
   plans[i] = plan
@@ -69,9 +65,9 @@ for i = 1, checks do
   local pos = from + names
   local new, any = {}, false
   for j = 1, slots do
-    local kind, capacity, num, den, period, mark = unpack(form, spec, pos)
+    local kind, capacity, num, den, period, mark = unpack('<Bddddd', spec, pos)
     local stamp, used, extra = unpack('>I7I4I4', states, at)
-    pos, at = pos + size, at + 15
+    pos, at = pos + 41, at + 15
     local most = most_used(kind, capacity, num, den, period)
     if kind > 1 and kind < 5 then
       used, extra = window_used(used, extra), 0

@@ -6,8 +6,8 @@
 --          request that has an id, which is then the only one, B; the length of what follows I3;
 --          and for each check
 --          1 for a shadow B (it has no say in whether the others are admitted, and is charged with
---          them if its limits admit), its cost I4, its limits; see appendLimits in protocol.go
--- ARGV[2]  the time in microseconds, in tests only; else empty
+--          them if its limits admit), its limits and its cost; see appendSpec in protocol.go
+-- ARGV[2]  the time in microseconds, in tests only; else empty, or nothing if no argument follows
 -- ARGV[3]  with an id, what tells this request from others, 16 bytes, and its limits from others,
 --          8 bytes
 -- ARGV[4]  for how many microseconds the id is remembered
@@ -17,9 +17,9 @@
 -- ARGV[8]  for how many milliseconds more the note is kept, unsettled
 -- Returns  time I7, and for each request the length of what follows I3, a status B, and what
 --          checks.lua returns. Status: 0 denied, 1 admitted and charged, 2 a calendar window does not
---          contain the time, 3 and 4 as 0 and 1, and the states of the one counter follow as it was
---          stored, after their number B and names 8 bytes each, 5 the id is that of another request, 6 and 7
---          it was denied, or admitted, under other limits than these, 8 its reservation has expired.
+--          contain the time, 3 and 4 as 0 and 1, and the one counter follows as it was
+--          stored, 5 the id is that of another request, 6 and 7 it was denied, or admitted, under
+--          other limits than these, 8 its reservation has expired.
 --          With 2 and 5 to 8 nothing was done, and nothing else is returned. If the server refused something to one
 --          of several requests, the length is 0. A request with an id that is repeated is answered
 --          as it was the first time.
@@ -30,7 +30,7 @@
 -- the settlement (their length I4 before each), and what else to note.
 local keys, decode, encode, byte, sub = KEYS, struct.unpack, struct.pack, string.byte, string.sub
 local asked, now, spare, call = ARGV[1], ARGV[2], 0, redis.call
-if now ~= '' then
+if now and now ~= '' then
   now, spare = tonumber(now), 3600000
 else
   local t = call('TIME')
@@ -38,33 +38,32 @@ else
 end
 
 local at, key, many, answers, n, last = 1, 1, false, nil, 0, #asked
-local from, checks, mode, cost, windows, slots
+local from, checks, mode, windows, slots
 -- A single limit is by far the most frequent. Decided by plain.lua, it would cost the server
 -- a sixth more alone, and half more in a shared call.
-local one, name, kind, capacity, num, den, period, mark
--- A counter is: the number of its states and their names, which is the front, and the state. Where
--- the numbers of a bucket leave no room for a mark, it is large, and behind that is a state with its
--- count; see algorithm/marks.go.
-local large, front, behind
+local one, name, kind, cost, capacity, num, den, period, mark
+-- A counter is: the number of its states and their names, which is the front, and the states. That
+-- of a bucket has a further one if its numbers leave no room for a mark, and that of a sliding
+-- counter once its numbers are large; see algorithm/marks.go.
+local kin, count, front
 local plain_of, windows_of, all_of
 repeat
   if n > 0 and byte(asked, at) == 0 then
     at = at + 1
   else
-    local count, way, l1, l2, l3, _, c1, c2, c3, c4, w, s = byte(asked, at, at + 11)
-    checks, mode, windows, slots = count, way, w, s
-    cost = ((c1 * 256 + c2) * 256 + c3) * 256 + c4
+    local number, way, l1, l2, l3, _, w, s = byte(asked, at, at + 7)
+    checks, mode, windows, slots = number, way, w, s
     from = at + 5
     at = from + (l1 * 256 + l2) * 256 + l3
     one = checks == 1 and mode == 1 and windows == 0 and slots == 1
     if one then
-      name, kind, capacity, num, den, period, mark = decode('>c8BI4I4I7I7I4', asked, from + 7)
-      one = kind ~= 6
-      large = kind == 1 and mark == 0
-      if large then
-        front = '\2' .. name .. sub(name, 1, 1) .. string.char(byte(name, 2) + 1) .. sub(name, 3)
-        mark, behind = 2147483648, encode('>I7I4I4', 0, 0, 3221225472 + num * (period / den))
+      cost, name, kind, capacity, num, den, period, mark = decode('<dc8Bddddd', asked, from + 3)
+      one, kin = kind ~= 6, nil
+      if kind == 1 and mark == 0 then
+        kin, count, mark = 1, num * (period / den), 2147483648
+        if count > 1000000000 then kin, mark = 6, 2684354560 elseif capacity > 1000000000 then one = false end
       end
+      front = nil
     end
     if n == 0 and at <= last then many, call, answers = true, redis.pcall, {} end
   end
@@ -90,39 +89,43 @@ repeat
   if one then
     local counter = keys[key]
     local value = call('GET', counter)
-    local plain, weight, lasts = true, 0, 0
-    local stamp, used, extra
-    if not value then
-      stamp, used, extra = now, 0, 0
-    elseif large and #value == 47 then
-      local written, rest
-      written, stamp, used, extra, rest = decode('>c17I7I4I4c15', value)
-      plain, extra = written == front and rest == behind, extra - mark
-    elseif not large and #value == 24 then
-      local states, written
-      states, written, stamp, used, extra = decode('>Bc8I7I4I4', value)
-      plain, extra = states == 1 and written == name, extra - mark
-    else
-      plain = false
+    local plain, further, weight, lasts = true, kin, 0, 0
+    local stamp, used, extra, c, d, e = now, 0, 0, nil, nil, nil
+    if not front and (kin or kind == 5 and value and #value == 47) then
+      local top, rest = decode('>I2I6', name)
+      front = encode('>Bc8I2I6', 2, name, top + (kin or 6), rest)
+    end
+    if value then
+      local written
+      if not kin and #value == 24 then
+        local states
+        states, written, stamp, used, extra = decode('>Bc8I7I4I4', value)
+        plain = states == 1 and written == name
+      elseif front and #value == 47 then
+        written, stamp, used, extra, c, d, e = decode('>c17I7I4I4I7I4I4', value)
+        plain, further = written == front, kin or 6
+      else
+        plain = false
+      end
+      extra = extra - mark
     end
     if plain then
       --{advance.lua}
     end
     if plain then
-      used = used + cost
-      local admitted = used + weight <= capacity
+      local admitted = weight <= capacity
       if not value then
         head, body = admitted and '\0\0\16\1' or '\0\0\16\0', '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
-      elseif large then
-        head, body = admitted and '\0\0\91\1' or '\0\0\91\0', sub(value, 18) .. string.rep('\0', 60)
+      elseif further then
+        head, body = admitted and '\0\0\48\4' or '\0\0\48\3', value
       else
         head, body = admitted and '\0\0\25\4' or '\0\0\25\3', value -- to cut it would cost a string
       end
       if admitted then
         -- A number that the server writes out costs it more.
         lasts = string.format('%d', lasts / 1000 + 2 + spare)
-        if large then
-          value = encode('>c17I7I4I4c15', front, stamp, used, extra + mark, behind)
+        if further then
+          value = encode('>c17I7I4I4I7I4I4', front, stamp, used, extra + mark, c, d, e)
         else
           value = encode('>Bc8I7I4I4', 1, name, stamp, used, extra + mark)
         end
@@ -142,7 +145,7 @@ repeat
         --{plain.lua}
       end
       simple = plain_of
-    elseif slots == 0 and mode == 1 and checks == 1 and cost <= 8 and windows < 128 then
+    elseif slots == 0 and mode == 1 and checks == 1 then
       windows_of = windows_of or function(first, from, checks, mode, asked, now, spare)
         --{windows.lua}
       end

@@ -9,13 +9,12 @@
 --   checks, mode  1 and 1
 --   asked, now, spare  as there
 --
--- Its cost is 1 to 8.
---
 -- It returns a status and the facts of each window, or nothing if it is not the plain case.
 -- checks.lua would cost the server two and a half times the instructions.
 local call, unpack, pack, floor = redis.call, struct.unpack, struct.pack, math.floor
 local low48, key = now % 281474976710656, KEYS[first]
-local cost, windows = string.byte(asked, from + 4, from + 5)
+local windows, _, cost = unpack('<BBd', asked, from + 1)
+if cost > 8 then return end
 -- The head has the first 40 entries, which the longest window begins in unless
 -- the log has been idle; the tail has the last 40, which short windows do.
 local head = call('GETRANGE', key, '0', '276')
@@ -45,7 +44,7 @@ end
 local left = stop - now
 if left <= 0 then n = 0 end -- the log remembers nothing any more
 local admitted, live, facts, longest, largest = true, n + 1, '', 0, 0
-for at = from + 7, from + 5 + 11 * windows, 11 do
+for at = from + 11, from + 9 + 11 * windows, 11 do
   local count, period = unpack('>I4I7', asked, at)
   if period > longest then longest = period end
   -- Where the log has to look back further than it did, more is to be done.
