@@ -455,7 +455,10 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
-	if fewer || s.share > before.share+blur || s.rate == 0 || s.rate > before.rate*(1+moved)/2 {
+	// What timed out goes on in the server, so less may get done under a limit that is right. Where what
+	// succeeds waits, the limit is the cause.
+	if fewer || s.share > before.share+blur || s.rate == 0 || s.rate > before.rate*math.Pow(moved, 0.7) ||
+		k.ratio(&s, -doubt) > slow {
 		return false
 	}
 	// The same share of work fails as before, and less gets done, so the limit was not the cause.

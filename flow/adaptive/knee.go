@@ -93,8 +93,8 @@ func set[T comparable](v *T, value T) {
 // a little, and where it seems to wait though the limit is at its floor.
 //
 // Reported overload lowers the limit too, if it is more than a tenth of a window, of the work or of its
-// time. If less gets done then, and the same share of it is overload, the limit is not the cause, and
-// Knee tolerates that share from then on.
+// time. If less gets done then, nothing waits, and the same share of it is overload, the limit is not the
+// cause, and Knee tolerates that share from then on.
 //
 // Make one with [NewKnee].
 type Knee struct {

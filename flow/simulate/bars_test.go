@@ -102,6 +102,26 @@ func TestOverload(t *testing.T) {
 	}
 }
 
+// Callers give up so early that a limit that is too high answers nobody. The share of them that give up
+// hardly changes with the limit then, and must not pass for one that has another cause.
+func TestCallersGiveUpEarly(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		scenario := simulate.Timeouts()
+		scenario.Server.Shared = shared
+		scenario.Length, scenario.From = 30*time.Second, 10*time.Second
+		l := &scenario.Loads[0]
+		l.Deadline, l.Rate, l.Peak = 150*time.Millisecond, simulate.Constant(600.0), 600 // 1.5×
+		for range race.Fewer(40) {
+			r := subject{}.run(t, scenario)
+			if good := r.Goodput(r.Scenario.From, r.Scenario.Length); good < 0.5 {
+				missed(t, "shared %t, seed %d: goodput %.3f, want 0.5", shared, scenario.Seed, good)
+			}
+			scenario.Seed++
+		}
+	}
+}
+
 // How soon the limit and the goodput follow when the capacity changes. Chance moves
 // them, so the bars are for the median of some runs.
 func TestCapacityChanges(t *testing.T) {
