@@ -27,13 +27,15 @@ import (
 	"github.com/headgate/headgate/store/share"
 )
 
-// rules are a rule by tenant, one that cannot be divided, one that costs much, and a deny list.
+// rules are a rule by tenant, one that cannot be divided, some that cost much, and a deny list.
 func rules(t *testing.T) *policy.Set {
 	t.Helper()
 	set, err := policy.New([]policy.Rule{
 		{Match: []policy.Condition{policy.Present("tenant")}, Per: []policy.Part{{Entry: "tenant"}}, Limits: headgate.MustRule("tenant", headgate.PerSecond(100))},
 		{Match: []policy.Condition{policy.Present("login")}, Limits: headgate.MustRule("login", headgate.PerSecond(3), headgate.Blocking(3, time.Minute, time.Minute, time.Hour))},
 		{Match: []policy.Condition{policy.Present("report")}, Limits: headgate.MustRule("report", headgate.PerSecond(100)), Cost: 10},
+		{Match: []policy.Condition{policy.Present("bytes")}, Limits: headgate.MustRule("bytes", headgate.Per(1_000_000_000_000, 24*time.Hour)), Cost: 100_000},
+		{Match: []policy.Condition{policy.Present("pipe")}, Limits: headgate.MustRule("pipe", headgate.PerSecond(4_000_000_000)), Cost: 1_000_000},
 		{Match: []policy.Condition{policy.Present("both")}, Limits: headgate.MustRule("both", headgate.PerSecond(100), headgate.PerMinute(1200))},
 		{Match: []policy.Condition{policy.Present("trial")}, Limits: headgate.MustRule("trial", headgate.PerSecond(1)), Mode: policy.ModeShadow},
 	}, policy.Denied(policy.ListEntry{Name: "banned", Match: []policy.Condition{policy.Equal("tenant", "bad")}}))
@@ -143,11 +145,13 @@ func TestAnswers(t *testing.T) {
 	now := int64(1_700_000_000_000_000)
 	open := serve(t, func() int64 { return now }, fixed(rules(t)))
 	e := open(t)
-	e.report(t, usage(1, 0, 0, "tenant=a"), usage(1, 0, 0, "tenant=bad"), usage(1, 0, 0, "other=x"), usage(1, 0, 0, "login=x"), usage(50, 0, 5, "report=x"), usage(1, 0, 0, "trial=x"))
+	e.report(t, usage(1, 0, 0, "tenant=a"), usage(1, 0, 0, "tenant=bad"), usage(1, 0, 0, "other=x"), usage(1, 0, 0, "login=x"), usage(50, 0, 5, "report=x"), usage(500, 0, 5, "bytes=x"), usage(20_000, 0, 5, "pipe=x"), usage(1, 0, 0, "trial=x"))
 	want := `map[tenant:a] 10s 50 + 50.0/s
 map[tenant:bad] 10s DENY_ALL
 map[other:x] 10s ALLOW_ALL
 map[report:x] 10s 8 + 9.8/s
+map[bytes:x] 10s 8750000 + 110.1/s
+map[pipe:x] 10s 3500 + 3937.5/s
 map[trial:x] 10s ALLOW_ALL`
 	if got := e.told(t); got != want {
 		t.Errorf("told\n%s\nwant\n%s", got, want)
