@@ -162,6 +162,8 @@ func (s *summary) add(newer *summary) {
 func (k *Knee) judge(now time.Duration, took float64) {
 	s, most := k.summary(took), k.window.inFlight
 	k.window = window{open: true, began: now}
+	outage := k.silent && s.n == 0
+	k.silent = s.n == 0
 	if k.base.short == 0 && s.mean > 0 {
 		k.base = s.at
 	}
@@ -209,6 +211,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			// At the floor, a higher limit shows whether the overload depends on it.
 			k.reach(now, before)
 		}
+		k.steady = !outage
 		return
 	case s.binds && certain > slow:
 		if float64(now-k.bound) < s.at.long && s.share == 0 {
@@ -219,6 +222,9 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			k.reach(now, before)
 		}
 		return
+	}
+	if k.steady {
+		k.sound = k.limit
 	}
 	k.tolerated = min(k.tolerated, k.tolerated+(s.share+doubt*s.vague-k.tolerated)*0.05)
 	if s.mean > 0 {

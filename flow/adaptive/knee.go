@@ -94,7 +94,8 @@ func set[T comparable](v *T, value T) {
 //
 // Reported overload lowers the limit too, if it is more than a tenth of a window, of the work or of its
 // time. If less gets done then, nothing waits, and the same share of it is overload, the limit is not the
-// cause, and Knee tolerates that share from then on.
+// cause, and Knee tolerates that share from then on. When work succeeds again after an outage, the limit
+// doubles in the time that work takes, as at first.
 //
 // Make one with [NewKnee].
 type Knee struct {
@@ -122,8 +123,12 @@ type Knee struct {
 	// streak is the number of windows in a row in which the limit has grown. A window that is too short
 	// for the growth to show counts in part.
 	streak float64
-	// steady is true after growth has met the knee once. Until then the limit grows with each sample.
+	// steady is true after growth has met the knee once. Until then the limit grows with each sample, and
+	// so it does after an outage, up to what it was when there was no overload: sound.
 	steady bool
+	sound  float64
+	// silent is true if nothing succeeded in the last window.
+	silent bool
 	// tolerated is the share of overload that does not depend on the limit.
 	tolerated float64
 	// holdUntil is the time until which the limit does not grow after a cut.
@@ -194,7 +199,7 @@ func NewKnee(config KneeConfig) (*Knee, error) {
 		return nil, err
 	}
 	k := &Knee{config: config, random: rand.New(rand.NewPCG(config.Seed, 0))}
-	k.limit = float64(config.Initial)
+	k.limit, k.sound = float64(config.Initial), float64(config.Max)
 	k.probeAt = -1
 	return k, nil
 }
@@ -213,9 +218,18 @@ func (k *Knee) Update(s Sample) int64 {
 		return k.Limit()
 	}
 	w := &k.window
-	if !k.steady && s.Outcome == flow.Success && float64(2*s.InFlight) >= k.limit {
-		// The limit doubles in the time that work takes.
-		k.limit = min(k.limit+1, float64(k.config.Max))
+	good := s.Outcome == flow.Success && (k.config.Ceiling == 0 || s.RTT <= k.config.Ceiling)
+	if !k.steady && good && s.Start >= k.from {
+		if k.silent && w.good == 0 {
+			// What failed before the first success says nothing about the limit.
+			*w = window{open: true, began: now}
+			k.took.clear()
+		}
+		if float64(2*s.InFlight) >= k.limit {
+			// The limit doubles in the time that work takes.
+			k.limit = min(k.limit+1, float64(k.config.Max))
+			k.steady = k.limit >= k.sound
+		}
 	}
 	if !w.open {
 		if w.fresh++; s.Start < k.from {
@@ -240,7 +254,7 @@ func (k *Knee) Update(s Sample) int64 {
 	switch {
 	case s.Outcome == flow.Ignore, s.Outcome == flow.Canceled && !late:
 		w.ignored++
-	case s.Outcome != flow.Success, k.config.Ceiling > 0 && s.RTT > k.config.Ceiling:
+	case !good:
 		w.bad++
 		w.lost += float64(rtt)
 		if late && mean > 0 {

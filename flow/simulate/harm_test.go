@@ -71,6 +71,27 @@ func TestCallersWhoLeave(t *testing.T) {
 	}
 }
 
+// After an outage, what comes is soon admitted again, and no more of it is refused than comes in that time.
+// While nothing is answered, little is sent.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{true, false} {
+		for _, lasts := range []time.Duration{8 * time.Second, time.Minute} {
+			seeds(simulate.Outage(140, lasts, fails), func(scenario simulate.Scenario) {
+				r := subject{}.runWhole(t, scenario)
+				t.Logf("%s: %d of %d calls refused afterwards", scenario.Name, r.All.Refused, r.All.Calls)
+				if r.All.Refused > 2*140 {
+					missed(t, "%s, seed %d: %d calls refused afterwards, want 280", scenario.Name, scenario.Seed, r.All.Refused)
+				}
+				scenario.From, scenario.To = simulate.OutageAt+2*time.Second, scenario.From
+				if during := (subject{}).runWhole(t, scenario).All; !fails && during.Refused < during.Calls*9/10 {
+					missed(t, "%s, seed %d: %d of %d calls refused during it, want nine tenths", scenario.Name, scenario.Seed, during.Refused, during.Calls)
+				}
+			})
+		}
+	}
+}
+
 // shared is the scenario with a server that all requests share.
 func shared(s simulate.Scenario) simulate.Scenario {
 	s.Name += ", shared"

@@ -143,7 +143,10 @@ func (r *run) arrivals(l *Load, random *rand.Rand) {
 		work := l.Sizes.Draw(at, random)
 		fate := random.Float64()
 		if keep {
-			c := &call{load: l, came: at, work: work, stall: fate < r.Server.Stalls, down: fate >= 1-r.Server.Down}
+			c := &call{
+				load: l, came: at, work: work,
+				stall: fate < share(r.Server.Stalls, at), down: fate >= 1-share(r.Server.Down, at),
+			}
 			r.result.came(c)
 			r.send(c)
 		}

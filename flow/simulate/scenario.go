@@ -40,8 +40,8 @@ type Server struct {
 	Fails func(at time.Duration, inServer int) bool
 	// Stalls is the share of requests that are never answered, and Down the share that fails with
 	// Overload within a millisecond, whatever the load: those that a balancer sends to a server that is
-	// gone.
-	Stalls, Down float64
+	// gone. Nil means none.
+	Stalls, Down func(at time.Duration) float64
 }
 
 // Load is a stream of requests that come at random at a given rate.
@@ -120,6 +120,14 @@ func (s *Server) capacity(at time.Duration) float64 {
 
 // Constant returns a quantity that is always v.
 func Constant[T any](v T) func(time.Duration) T { return func(time.Duration) T { return v } }
+
+// share returns what f is at that time, or 0 if f is nil.
+func share(f func(time.Duration) float64, at time.Duration) float64 {
+	if f == nil {
+		return 0
+	}
+	return f(at)
+}
 
 // Between returns a quantity that is inner between the times from and to, and outer otherwise.
 func Between[T any](from, to time.Duration, inner, outer T) func(time.Duration) T {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/flow"
@@ -128,7 +129,7 @@ func Burst() Scenario {
 // limit does not help.
 func Stalled() Scenario {
 	s := server()
-	s.Stalls = 0.2
+	s.Stalls = Constant(0.2)
 	l := load(0.7)
 	l.Deadline = 300 * time.Millisecond
 	return Scenario{
@@ -141,10 +142,32 @@ func Stalled() Scenario {
 // are gone. The others are a third of what the server can bear.
 func MostDown() Scenario {
 	s := server()
-	s.Down = 2. / 3
+	s.Down = Constant(2. / 3)
 	return Scenario{
 		Name: "two thirds fail at once", Seed: 12, Length: 2 * time.Minute, From: 30 * time.Second,
 		Server: s, Loads: []Load{load(1)},
+	}
+}
+
+// OutageAt is when the outage of the scenario Outage begins.
+const OutageAt = 30 * time.Second
+
+// Outage has a server that answers nobody for that long, and then works as before: either every request
+// fails at once, or none is ever answered, and callers give up after a second. The load is 0.7 of what the
+// server can do at all other times, and rate requests a second.
+func Outage(rate int, lasts time.Duration, fails bool) Scenario {
+	s := server()
+	s.Workers = Constant(int(float64(rate) * duration.Seconds() / 0.7))
+	all := Between(OutageAt, OutageAt+lasts, 1.0, 0)
+	how := "timing out"
+	if s.Stalls = all; fails {
+		how, s.Stalls, s.Down = "failing at once", nil, all
+	}
+	back := OutageAt + lasts
+	return Scenario{
+		Name: fmt.Sprintf("outage of %v %s, %d/s", lasts, how, rate), Seed: 13,
+		Length: back + 30*time.Second, From: back, Server: s,
+		Loads: []Load{{Rate: Constant(float64(rate)), Peak: float64(rate), Deadline: time.Second}},
 	}
 }
 
