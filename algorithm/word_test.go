@@ -2,6 +2,7 @@ package algorithm_test
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,11 +10,12 @@ import (
 	"github.com/headgate/headgate/algorithm"
 )
 
-// wordLimit returns a limit whose states have Words, of any algorithm, alignment, count and period.
-func wordLimit(rng *rand.Rand) *headgate.Limit {
+// wordLimit returns a limit whose states have Words, of any algorithm, alignment and period, and of a
+// count below 2^bits.
+func wordLimit(rng *rand.Rand, bits int) *headgate.Limit {
 	for {
 		l := headgate.Limit{
-			Count:  1 + rng.Int64N(1<<rng.IntN(30)),
+			Count:  1 + rng.Int64N(1<<rng.IntN(bits)),
 			Period: []time.Duration{time.Microsecond, 7 * time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, headgate.MaxPeriod - time.Microsecond}[rng.IntN(9)],
 		}
 		switch rng.IntN(5) {
@@ -27,7 +29,7 @@ func wordLimit(rng *rand.Rand) *headgate.Limit {
 		default:
 			l.Algorithm = []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket}[rng.IntN(2)]
 			if rng.IntN(2) == 0 {
-				l.Burst = 1 + rng.Int64N(3*l.Count)
+				l.Burst = 1 + rng.Int64N(min(3*l.Count, headgate.MaxCount))
 			}
 		}
 		if rule, err := headgate.NewRule("r", l); err == nil && algorithm.KindOf(&rule.Limits()[0]) != 0 {
@@ -40,10 +42,21 @@ func wordLimit(rng *rand.Rand) *headgate.Limit {
 // every field as one that is kept as a State, and can become one at any time and be a Word again,
 // and count from another origin.
 func TestWordIsState(t *testing.T) {
+	for _, bits := range []int{30, 54} {
+		t.Run(strconv.Itoa(bits), func(t *testing.T) { wordIsState(t, bits) })
+	}
+}
+
+func wordIsState(t *testing.T, bits int) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	words, none, denied, highs, changed := map[headgate.Algorithm]int{}, 0, 0, 0, 0
+	words, highs, changed := map[headgate.Algorithm]int{}, map[headgate.Algorithm]int{}, map[headgate.Algorithm]int{}
+	none, denied, large := 0, 0, 0
 	for range 4000 {
-		limit := wordLimit(rng)
+		limit := wordLimit(rng, bits)
+		kind, bucket := algorithm.KindOf(limit), limit.Algorithm <= headgate.LeakyBucket
+		if bucket && kind.Count() != limit.Count {
+			t.Fatalf("%v: the kind is %#x, and its count %d", limit, uint64(kind), kind.Count())
+		}
 		unit := max(1, limit.Micros()/limit.Count)
 		var (
 			origin = headgate.Instant(1_774_738_797_123_457 + rng.Int64N(1e12))
@@ -54,18 +67,18 @@ func TestWordIsState(t *testing.T) {
 		)
 		for range 60 {
 			now += headgate.Instant(rng.Int64N(1 + rng.Int64N(2*unit)*rng.Int64N(4)))
+			if rng.IntN(20) == 0 && bits > 30 {
+				now += headgate.Instant(rng.Int64N(limit.Micros()))
+			}
 			if rng.IntN(20) == 0 || algorithm.Micros(now-origin) >= algorithm.MaxAge {
 				to := origin + headgate.Instant(rng.Int64N(int64(now-origin)+1))
 				if algorithm.Micros(now-to) >= algorithm.MaxAge {
 					to = now
 				}
-				scale := algorithm.ScaleOf(limit, high)
-				free := word.FreeAt(scale, origin)
-				if word, scale = word.Rebase(scale, origin, to); limit.Algorithm <= headgate.LeakyBucket {
-					high = uint32(scale >> 32)
-				}
+				free := word.FreeAt(kind, high, origin)
+				word, high = word.Rebase(kind, high, origin, to)
 				// One that was free must not seem to be in use for longer, or no sweep would drop it.
-				if got := word.FreeAt(scale, to); got > free || got < free && free > to {
+				if got := word.FreeAt(kind, high, to); got > free || got < free && free > to {
 					t.Fatalf("%v: the Word is free at %d, counted from %d at %d", limit, free, to, got)
 				}
 				origin = to
@@ -90,55 +103,53 @@ func TestWordIsState(t *testing.T) {
 				was      algorithm.State
 				admitted bool
 			)
-			if limit.Algorithm <= headgate.LeakyBucket {
+			if bucket {
 				next, admitted = word.DrawBucket(limit, high, origin, now, cost)
 			} else {
-				next, was, admitted = word.DrawWindow(limit, origin, now, cost)
+				next, was, admitted = word.DrawWindow(limit, kind, high, origin, now, cost)
 			}
-			nextHigh := high
-			if next == algorithm.NoWord && limit.Algorithm <= headgate.LeakyBucket && fits {
-				// The bucket has another high from here on, and the State is needed to get there.
-				changed++
-				if word, high = algorithm.WordOf(limit, after, origin); !charged || word == algorithm.NoWord {
-					word, high = algorithm.WordOf(limit, before, origin)
-				} else {
-					state = after
+			if next == algorithm.NoWord && fits {
+				// The counter has another high from here on, and the State is needed to get there.
+				changed[limit.Algorithm]++
+				if !charged {
+					after = before
 				}
+				if word, high = algorithm.WordOf(limit, after, origin); word == algorithm.NoWord {
+					// Only windows have fields that may be too small.
+					if none++; bucket || limit.Count < 2000 {
+						t.Fatalf("%v: no Word for %+v, %d after the origin", limit, after, now-origin)
+					}
+					break
+				}
+				state = after
 				continue
-			}
-			if next == algorithm.NoWord {
-				// Only windows have fields that may be too small.
-				if none++; limit.Algorithm <= headgate.LeakyBucket || limit.Count < 2000 {
-					t.Fatalf("%v: no Word for %+v, %d after the origin", limit, after, now-origin)
-				}
-				break
 			}
 			words[limit.Algorithm]++
 			got.Limit, got.Allowed = limit, admitted
-			if limit.Algorithm <= headgate.LeakyBucket && high == 0 {
-				got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.DescribeBucket(limit, origin, now, cost, admitted, charged)
+			if bucket {
+				got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = word.DescribeBucket(limit, high, origin, now, cost, admitted, charged)
 			} else {
-				if high > 0 {
-					was = algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, now)
-				}
 				got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay = algorithm.DescribeState(limit, was, now, cost, admitted, charged)
 			}
 			if got.At = now; got != want {
 				t.Fatalf("%v, cost %d: %+v from the Word, %+v from the State", limit, cost, got, want)
 			}
 			if state = after; charged {
-				word, high = next, nextHigh
+				word = next
 			}
 			if high > 0 {
-				highs++
+				highs[limit.Algorithm]++
 			}
-			if free := word.FreeAt(algorithm.ScaleOf(limit, high), origin); free > now && free != now+headgate.Instant(want.ResetAfter.Microseconds()) || free <= now && want.ResetAfter != 0 {
+			if limit.Count > 1_000_000_000 {
+				large++
+			}
+			if free := word.FreeAt(kind, high, origin); free > now && free != now+headgate.Instant(want.ResetAfter.Microseconds()) || free <= now && want.ResetAfter != 0 {
 				t.Fatalf("%v: the Word is free at %d, want %v after %d", limit, free, want.ResetAfter, now)
 			}
 			if rng.IntN(3) != 0 {
 				continue
 			}
-			back := algorithm.Advance(limit, algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, now), now)
+			back := algorithm.Advance(limit, algorithm.StateOf(limit, kind, word, high, origin, now), now)
 			if advanced := algorithm.Advance(limit, state, now); back != advanced {
 				t.Fatalf("%v: the Word is the state %+v, want %+v", limit, back, advanced)
 			}
@@ -148,12 +159,12 @@ func TestWordIsState(t *testing.T) {
 		}
 	}
 	for _, a := range []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter} {
-		if words[a] < 10_000 {
-			t.Errorf("%d decisions by Words of %v; the test proves little", words[a], a)
+		if words[a] < 10_000 || highs[a] < 1000 || changed[a] < 30 {
+			t.Errorf("%v: %d decisions by Words, %d with a high, which %d changed; the test proves little", a, words[a], highs[a], changed[a])
 		}
 	}
-	if denied < 10_000 || none == 0 || highs < 1000 || changed < 100 {
-		t.Errorf("%d costs were denied, %d counters had no Word, %d a high, and %d changed it; the test proves little", denied, none, highs, changed)
+	if big := bits > 30; denied < 10_000 || (large > 10_000) != big || (none > 100) != big {
+		t.Errorf("%d costs were denied, %d decisions had large counts, and %d counters no Word; the test proves little", denied, large, none)
 	}
 }
 
@@ -162,9 +173,6 @@ func TestNoWord(t *testing.T) {
 	l := &headgate.MustRule("r", headgate.Per(1, headgate.MaxPeriod)).Limits()[0]
 	if word, high := algorithm.WordOf(l, algorithm.State{Stamp: 5, Used: headgate.MaxCount}, 0); word != algorithm.NoWord {
 		t.Errorf("the Word is %d with the high %d, want none", word, high)
-	}
-	if kind := algorithm.KindOf(&headgate.MustRule("r", headgate.PerSecond(1_000_000_001)).Limits()[0]); kind != 0 {
-		t.Errorf("the kind of a big bucket is %d, want none", kind)
 	}
 }
 
@@ -179,7 +187,7 @@ func TestWordOfTheLongest(t *testing.T) {
 		if got := algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, origin+5); got != s {
 			t.Errorf("%v: the state is %+v, want %+v", limit, got, s)
 		}
-		if free := word.FreeAt(algorithm.ScaleOf(limit, high), origin); free < origin+headgate.Instant(headgate.MaxRefill.Microseconds()) {
+		if free := word.FreeAt(algorithm.KindOf(limit), high, origin); free < origin+headgate.Instant(headgate.MaxRefill.Microseconds()) {
 			t.Errorf("%v: free at %d", limit, free)
 		}
 		_, retry, reset, _ := algorithm.DescribeState(limit, s, origin+5, 1, false, false)

@@ -14,7 +14,7 @@ import (
 func BenchmarkAllow(b *testing.B) {
 	rules := map[string]*headgate.Rule{
 		"bucket":  headgate.MustRule("bucket", headgate.PerSecond(1000)),
-		"large":   headgate.MustRule("large", headgate.Per(999_999_937, 30*24*time.Hour)),
+		"large":   headgate.MustRule("large", headgate.Per(999_999_999_989, 24*time.Hour)),
 		"window":  headgate.MustRule("window", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1_000_000, Period: time.Hour}),
 		"counter": headgate.MustRule("counter", headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 1_000_000, Period: time.Hour}),
 		"buckets": headgate.MustRule("buckets", headgate.PerSecond(1000), headgate.PerMinute(20_000), headgate.PerHour(500_000)),

@@ -101,7 +101,7 @@ func (s *Store) hold(checks []headgate.Check, l *locked) {
 func (s *Store) loaded(l *headgate.Limit, c *headgate.Check, hash uint64, now headgate.Instant) step {
 	sh := s.shardOf(hash)
 	sh.reserve(algorithm.BucketSlots, now)
-	st := step{drawn: drawn{limit: l}, kind: s.kindOf(l)}
+	st := step{drawn: drawn{limit: l, kind: s.kindOf(l)}}
 	st.place, st.shared = sh.place(c.Rule, hash, slotOf(l), now)
 	if l.Algorithm == headgate.SlidingWindow {
 		st.entry = sh.table.find(st.place)

@@ -8,10 +8,12 @@
 //
 // Counters are kept in open-addressed tables of 32-byte entries without pointers, so the garbage
 // collector does not walk them. A check of one limit is decided by one compare-and-swap, without a
-// lock, unless the limit is an exact sliding window. The exceptions are windows of extreme numbers:
-// fixed windows of more than a million units a millisecond or, if they begin with the first request,
-// a month; and sliding counters of more than eight million units a second. These take the lock of a
-// part of the store.
+// lock, unless the limit is an exact sliding window. The lock of a part of the store is taken by the
+// first check of a key, and by some checks of counts above 10^9: the first in a window, those of a
+// bucket whose count has few factors in common with the period, now and then, and all checks of more
+// units than an entry has room for. That is 2^46 in the window of a sliding counter, 2^39 if it is a
+// second long; 2^49 in a fixed window, 2^43 if it is a microsecond long; and a bucket of 2^49 or more
+// with a period of more than 25 days.
 //
 // An entry is found by a 64-bit hash of rule, key and limit with a seed of this process. Two keys
 // with the same hash share a counter, and so are limited sooner, never later. With a million keys,

@@ -1,6 +1,10 @@
 package memory
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/headgate/headgate"
+)
 
 // SteadyClock is Clock for a clock that never steps back, as the store's own.
 func SteadyClock(micros func() int64) Option {
@@ -20,4 +24,15 @@ func Open(s *Store) (n int) {
 		sh.mu.Unlock()
 	}
 	return n
+}
+
+// Last returns the time of the latest decision that has locked a shard.
+func Last(s *Store) (last headgate.Instant) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		last = max(last, sh.last)
+		sh.mu.Unlock()
+	}
+	return last
 }

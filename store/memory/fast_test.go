@@ -20,7 +20,7 @@ import (
 // which the conformance suite has proven, whatever other requests use the same counters.
 func TestFastIsSlow(t *testing.T) {
 	histories := storetest.Steps(t, race.Fewer(30_000)) / 300
-	open := 0
+	open, large, unlocked := 0, 0, 0
 	for seed := range uint64(histories) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		clock := storetest.NewClock(storetest.Epoch)
@@ -32,8 +32,14 @@ func TestFastIsSlow(t *testing.T) {
 			align = []headgate.Alignment{headgate.AlignUTC, headgate.AlignFirst, headgate.AlignMinute, headgate.AlignMonth}[rng.IntN(4)]
 		}
 		counts := []int64{1, 3, 10, 4999, 1_000_000, 1 + rng.Int64N(50_000), 1 + rng.Int64N(1_000_000_000), 1 + rng.Int64N(1e13), 1 + rng.Int64N(headgate.MaxCount)}
+		lists := 1 + rng.IntN(3)
+		if seed%3 == 0 { // above 10^9, mostly one list that stays in its window, and smaller costs
+			counts = []int64{1 + 1<<30 + rng.Int64N(1_000_000), 1<<40 + rng.Int64N(1e13), 1<<50 + rng.Int64N(headgate.MaxCount-1<<50)}
+			period = max(period, time.Minute)
+			lists = max(1, lists-1-rng.IntN(2))
+		}
 		var rules []*headgate.Rule
-		for range 1 + rng.IntN(3) { // lists of one rule: other counts, or other bursts
+		for range lists { // lists of one rule: other counts, or other bursts
 			l := headgate.Limit{Algorithm: algorithm, Count: counts[rng.IntN(len(counts))], Period: period, Align: align}
 			if align >= headgate.AlignMinute {
 				l.Period = 0
@@ -62,6 +68,9 @@ func TestFastIsSlow(t *testing.T) {
 				rule = rules[rng.IntN(len(rules))]
 			}
 			c := headgate.Check{Rule: rule, Key: string('a' + rune(rng.IntN(2))), Cost: 1 + rng.Int64N(max(1, rule.Limits()[0].Capacity()/max(1, rng.Int64N(6))))}
+			if seed%3 == 0 && rng.IntN(10) != 0 {
+				c.Cost = 1 + rng.Int64N(min(rule.Limits()[0].Capacity(), 1<<rng.IntN(40)))
+			}
 			checks, op := []headgate.Check{c}, headgate.OpTake
 			switch rng.IntN(20) {
 			case 0:
@@ -95,6 +104,11 @@ func TestFastIsSlow(t *testing.T) {
 			if t.Failed() {
 				t.Fatalf("seed %d, step %d: %v %v", seed, step, op, checks)
 			}
+			if op == headgate.OpTake && len(checks) == 1 && len(rule.Limits()) == 1 && rule.Limits()[0].Count > 1_000_000_000 {
+				if large++; int64(memory.Last(fast)) < clock.Now() {
+					unlocked++
+				}
+			}
 			if op == headgate.OpTake && headgate.NewVerdict(got).Allowed {
 				past = append(past, charged{checks[0], got[0].At})
 			}
@@ -106,6 +120,77 @@ func TestFastIsSlow(t *testing.T) {
 	}
 	if open < histories {
 		t.Errorf("%d entries were open after %d histories; the test proves little", open, histories)
+	}
+	if large < 10*histories || unlocked < large/8 {
+		t.Errorf("%d decisions had counts above 10^9, %d of them took no lock; the test proves little", large, unlocked)
+	}
+}
+
+// TestLargeCounts: decisions by limits of any count take no lock, unless they bring the counter into
+// another window or to another high, or an entry has no room for so many units; and they equal those
+// with locks.
+func TestLargeCounts(t *testing.T) {
+	const day = 24 * time.Hour
+	window := func(a headgate.Algorithm, count int64, period time.Duration, align headgate.Alignment) headgate.Limit {
+		return headgate.Limit{Algorithm: a, Count: count, Period: period, Align: align}
+	}
+	for _, c := range []struct {
+		limit  headgate.Limit
+		locked int // of 1000 decisions, at most
+	}{
+		{headgate.PerSecond(1_000_000_000), 1},
+		{headgate.Per(1_000_000_000_000, day), 1},
+		{headgate.Per(10<<30, day), 1},
+		{headgate.PerSecond(899_999_999).WithBurst(5_000_000_000_000), 1},
+		{headgate.Per(999_999_999_989, day), 2},       // a prime number
+		{headgate.Per(1_234_567_891_234, 30*day), 2},  // money in millionths
+		{headgate.Per(headgate.MaxCount, 14*day), 10}, // hardly a factor in common with the period
+		{headgate.PerSecond(headgate.MaxCount), 10},
+		{headgate.Per(headgate.MaxCount, 15*time.Microsecond), 10},
+		{headgate.Per(500_000_000_000_007, 366*day), 2},
+		{headgate.Per(headgate.MaxCount, 366*day), 1000}, // its Words and highs would have more than 95 bits
+		{window(headgate.FixedWindow, headgate.MaxCount, 0, headgate.AlignMonth), 1},
+		{window(headgate.FixedWindow, headgate.MaxCount, day, headgate.AlignUTC), 1},
+		{window(headgate.FixedWindow, headgate.MaxCount, 15*day, headgate.AlignFirst), 2},
+		{window(headgate.FixedWindow, 1<<49, 366*day, headgate.AlignFirst), 2},
+		{window(headgate.SlidingCounter, 1<<46, day, headgate.AlignUTC), 2},
+		{window(headgate.SlidingCounter, 1<<46, 366*day, headgate.AlignUTC), 2},
+		{window(headgate.SlidingCounter, 1<<39, time.Second, headgate.AlignUTC), 2},
+		{window(headgate.SlidingCounter, headgate.MaxCount, day, headgate.AlignUTC), 1000},
+	} {
+		rule := headgate.MustRule("r", c.limit)
+		clock := storetest.NewClock(storetest.Epoch)
+		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
+		locked, denied := 0, 0
+		for i := range 1000 {
+			clock.Add(5 * time.Microsecond)
+			cost := int64(1 + i)
+			if i == 0 {
+				cost = c.limit.Capacity() / 1_000_003 * 1_000_000 // so much is in use from here on
+			}
+			if i%3 == 2 {
+				cost = c.limit.Capacity()
+			}
+			got := sameTake(t, fast, slow, headgate.OpTake, []headgate.Check{{Rule: rule, Key: "k", Cost: cost}})
+			if t.Failed() {
+				t.Fatalf("%v, decision %d, cost %d", c.limit, i, cost)
+			}
+			if int64(memory.Last(fast)) == clock.Now() {
+				locked++
+			}
+			if !got[0].Allowed {
+				denied++
+			}
+		}
+		if denied == 0 || denied > 500 {
+			t.Errorf("%v: %d of 1000 decisions are denials; the test proves little", &c.limit, denied)
+		}
+		if locked > c.locked || locked < c.locked/20 {
+			t.Errorf("%v: %d of 1000 decisions took the lock, at most %d should have", &c.limit, locked, c.locked)
+		}
+		if n := fast.Stats().Counters; n != 1 && c.locked < 1000 {
+			t.Errorf("%v: %d entries, want 1", &c.limit, n)
+		}
 	}
 }
 
@@ -130,12 +215,19 @@ func TestFastCountsExactly(t *testing.T) {
 	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit, Period: ever, Align: headgate.AlignFirst}
 	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit, Period: ever}
 	large := headgate.Per(limit*249_989, 30*24*time.Hour) // each cost of so much changes the upper bits of its Words
+	const prime = 4_294_967_311                           // a prime number above 2^32
+	huge := headgate.Per(limit*prime, ever)
+	year := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit * prime, Align: headgate.AlignYear}
+	wide := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit * prime, Period: ever}
 	for name, s := range map[string]*memory.Store{
 		"own clock":  memory.New(),
 		"window":     memory.New(),
 		"counter":    memory.New(),
 		"clock":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
 		"large":      memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"huge":       memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"year":       memory.New(memory.SteadyClock(storetest.NewClock(storetest.Epoch).Now)),
+		"wide":       memory.New(),
 		"small":      memory.New(memory.MaxBytes(memory.MinMaxBytes)),
 		"with locks": memory.New(memory.Clock(storetest.NewClock(storetest.Epoch).Now)),
 	} {
@@ -144,6 +236,12 @@ func TestFastCountsExactly(t *testing.T) {
 			switch name {
 			case "large":
 				l, cost = large, 249_989
+			case "huge":
+				l, cost = huge, prime
+			case "year":
+				l, cost = year, prime
+			case "wide":
+				l, cost = wide, prime
 			case "window":
 				l = window
 			case "counter":

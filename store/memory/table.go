@@ -14,19 +14,20 @@ import (
 
 // entry is one counter. It is in one of three forms, which its shard's lock guards:
 //
-//   - as a Word: word is an [algorithm.Word], kind says which Words it can be, and used and extra are
-//     its [algorithm.Scale], so extra is the high of a bucket. Unless the bit held is set in word,
-//     callers without the lock change the Word by compare-and-swap; see [Store.TakeSingle].
+//   - as a Word: word is an [algorithm.Word], extra its high, and kind and used are the two halves of
+//     its [algorithm.Kind]. Unless the bit held is set in word, callers without the lock change the
+//     Word by compare-and-swap; see [Store.TakeSingle].
 //   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
 //   - as a log: stamp is logMark and the log's index in shard.logs.
 //
-// Callers without the lock use hash, kind and word only, and the extra of a bucket.
+// Callers without the lock use no more than hash and kind before they have seen a Word that is not
+// held.
 type entry struct {
 	hash  uint64 // 0 in an empty place; written once, atomically
 	word  uint64 // atomic if kind is not 0
-	used  uint32
-	extra uint32 // written atomically
-	kind  uint32 // of the Words that this place may hold, or 0; written once, atomically
+	used  uint32 // written atomically, as is extra
+	extra uint32
+	kind  uint32 // upper half of the kind of the Words that this place may hold, or 0; written once, atomically
 	until uint32 // isWord; else when the counter is fully free, see until
 }
 
@@ -52,7 +53,7 @@ func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
 	}
 }
 
-// read returns the word, and the high that it has if it is a bucket's, for callers without the lock.
+// read returns the word and its high, for callers without the lock.
 func (e *entry) read() (w uint64, high uint32) {
 	w = atomic.LoadUint64(&e.word)
 	return w, atomic.LoadUint32(&e.extra)
@@ -67,28 +68,39 @@ func (e *entry) shut() (wasOpen bool) {
 	return wasOpen
 }
 
+// is reports whether an entry whose kind has the same upper half, and whose word is not held, has the
+// given kind, for callers without the lock.
+func (e *entry) is(kind algorithm.Kind) bool {
+	return !kind.IsLarge() || atomic.LoadUint32(&e.used) == uint32(kind)
+}
+
+// upper returns the half of a kind that an entry keeps once and for all.
+func upper(kind algorithm.Kind) uint32 { return uint32(kind >> 32) }
+
 // setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
 // Word could be the same number, and a caller who has read it would take the one for the other. If
 // open is true, callers without the lock may change the Word from now on.
-func (e *entry) setWord(w algorithm.Word, high uint32, l *headgate.Limit, kind uint32, open bool) bool {
-	if e.kind != 0 && e.kind != kind {
+func (e *entry) setWord(w algorithm.Word, high uint32, kind algorithm.Kind, open bool) bool {
+	if e.kind != 0 && e.kind != upper(kind) {
 		return false
 	}
-	scale := algorithm.ScaleOf(l, high)
-	e.setRest(uint32(scale), uint32(scale>>32), isWord)
+	e.setRest(uint32(kind), high, isWord)
 	e.replaceWord(w, open)
 	if e.kind == 0 {
-		atomic.StoreUint32(&e.kind, kind)
+		atomic.StoreUint32(&e.kind, upper(kind))
 	}
 	return true
 }
 
 // setRest sets what is beside the word.
 func (e *entry) setRest(used, extra, until uint32) {
-	e.used, e.until = used, until
+	if e.used != used {
+		atomic.StoreUint32(&e.used, used)
+	}
 	if e.extra != extra {
 		atomic.StoreUint32(&e.extra, extra)
 	}
+	e.until = until
 }
 
 // replaceWord is setWord for an entry that is kept as a Word of that kind, and whose high stays.
@@ -100,8 +112,9 @@ func (e *entry) replaceWord(w algorithm.Word, open bool) {
 	atomic.StoreUint64(&e.word, word)
 }
 
-func (e *entry) scale() algorithm.Scale {
-	return algorithm.Scale(e.extra)<<32 | algorithm.Scale(e.used)
+// wordKind returns the kind of the Word that the entry is kept as.
+func (e *entry) wordKind() algorithm.Kind {
+	return algorithm.Kind(e.kind)<<32 | algorithm.Kind(e.used)
 }
 
 // stamp returns the stamp of an entry that is not kept as a Word.
@@ -180,11 +193,11 @@ func (t *table) busy(e *entry, now headgate.Instant) bool {
 	case e.hash == 0:
 		return false
 	case e.asWord():
-		scale := e.scale()
-		if scale.OnWall() {
+		kind := e.wordKind()
+		if kind.OnWall() {
 			now += headgate.Instant(t.ahead)
 		}
-		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(scale, t.origin) > now
+		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(kind, e.extra, t.origin) > now
 	}
 	return e.until != 0 && headgate.Instant((int64(e.until)-1<<31)*untilUnit) > now
 }
@@ -207,8 +220,8 @@ func (t *table) rebuild(now headgate.Instant, size, n int) {
 			continue
 		}
 		if moved.asWord() {
-			w, scale := algorithm.Word(moved.word&^held).Rebase(moved.scale(), from, now)
-			moved.word, moved.extra = moved.word&held|uint64(w), uint32(scale>>32)
+			w, high := algorithm.Word(moved.word&^held).Rebase(moved.wordKind(), moved.extra, from, now)
+			moved.word, moved.extra = moved.word&held|uint64(w), high
 		} else {
 			moved.kind = 0 // no caller has read a Word in the new place
 		}
@@ -258,7 +271,7 @@ func (v *view) prefetch(hash uint64) {
 	prefetch.At(uintptr(unsafe.Pointer(&v.entries[home(hash, uint64(len(v.entries)))])))
 }
 
-// find returns the entry of hash if it may hold a Word of the given kind, or nil.
+// find returns the entry of hash if it may hold a Word whose kind has the given upper half, or nil.
 func (v *view) find(hash uint64, kind uint32) *entry {
 	i := home(hash, uint64(len(v.entries)))
 	for {

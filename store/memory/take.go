@@ -23,9 +23,10 @@ const fewEntries = 64
 // at an old reading harms nobody: what others have taken since counts as in use for longer than it
 // is.
 //
-// The high of a bucket is read after the Word and written with the lock, before the Word that it
-// belongs to. So it is of the Word that was read if that has not changed since. That the Word has the
-// same 63 bits again, and another high, is less likely than that two keys have the same hash.
+// The high is read after the Word and written with the lock, before the Word that it belongs to. So it
+// is of the Word that was read if that has not changed since. That a bucket's Word has the same 63 bits
+// again, and another high, is less likely than that two keys have the same hash. If it happens to a
+// window, its last unit counts in the window after.
 func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error) {
 	if !store.ValidSingle(rule, key, cost) {
 		err = store.ValidateSingle(rule, key, cost)
@@ -34,15 +35,23 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	l := &rule.Limits()[0]
 	s.catchUp()
 	hash := s.hash(rule, key)
-	kind := s.kindOf(l)
-	if kind == 0 {
+	// What most ask for is a bucket of up to 10^9 units. To know that its kind begins with the count
+	// saves a nanosecond, as does not to carry the state of a window along.
+	bucket, kind, half := l.Algorithm <= headgate.LeakyBucket, algorithm.Kind(0), uint32(l.Count)
+	if !s.steady {
 		return s.takeLocked(rule, key, cost)
+	}
+	if !bucket || algorithm.Big(l) {
+		if kind = algorithm.KindOf(l); kind == 0 {
+			return s.takeLocked(rule, key, cost)
+		}
+		half = upper(kind)
 	}
 	own, v := counterOf(hash, l.Slot()), s.views[hash>>(64-shardBits)].Load()
 	var e *entry
 	seen, high := uint64(held), uint32(0) // the word, and its high, before the clock was read, if known
 	if len(v.entries) <= fewEntries {
-		if e = v.find(own, kind); e == nil {
+		if e = v.find(own, half); e == nil {
 			return s.takeLocked(rule, key, cost)
 		}
 		seen, high = e.read()
@@ -57,7 +66,7 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	}
 	w := seen
 	if e == nil {
-		if e = v.find(own, kind); e != nil {
+		if e = v.find(own, half); e != nil {
 			w, high = e.read()
 		}
 	}
@@ -65,22 +74,20 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 		return s.takeLocked(rule, key, cost)
 	}
 	cost = max(cost, 1)
-	for w&held == 0 {
-		at := now
-		if onCalendar(l) {
-			at = s.wallAt(now).shown(now)
-		}
-		// What most ask for is a bucket. Not to carry the state of a window along saves it a few
-		// nanoseconds.
+	for w&held == 0 && e.is(kind) {
 		var (
+			at     = now
 			after  algorithm.Word
 			before algorithm.State
 			fits   bool
 		)
-		if l.Algorithm <= headgate.LeakyBucket {
+		if bucket {
 			after, fits = algorithm.Word(w).DrawBucket(l, high, v.origin, at, cost)
 		} else {
-			after, before, fits = algorithm.Word(w).DrawWindow(l, v.origin, at, cost)
+			if onCalendar(l) {
+				at = s.wallAt(now).shown(now)
+			}
+			after, before, fits = algorithm.Word(w).DrawWindow(l, kind, high, v.origin, at, cost)
 		}
 		if after == algorithm.NoWord {
 			break
@@ -98,12 +105,9 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 			continue
 		}
 		// Whatever can wait is done after the exchange, which fails less often the sooner it comes.
-		if l.Algorithm <= headgate.LeakyBucket && high == 0 {
-			remaining, retry, reset, delay = algorithm.Word(w).DescribeBucket(l, v.origin, at, cost, fits, fits)
+		if bucket {
+			remaining, retry, reset, delay = algorithm.Word(w).DescribeBucket(l, high, v.origin, at, cost, fits, fits)
 		} else {
-			if l.Algorithm <= headgate.LeakyBucket {
-				before = algorithm.StateOf(l, kind, algorithm.Word(w), high, v.origin, at)
-			}
 			remaining, retry, reset, delay = algorithm.DescribeState(l, before, at, cost, fits, fits)
 		}
 		return fits, remaining, retry, reset, delay, s.own.wall.Load().shown(now), nil
@@ -120,8 +124,8 @@ func (s *Store) takeLocked(rule *headgate.Rule, key string, cost int64) (allowed
 }
 
 // kindOf is algorithm.KindOf, or 0 if the clock of the store may step back.
-func (s *Store) kindOf(l *headgate.Limit) uint32 {
-	if !s.steady {
+func (s *Store) kindOf(l *headgate.Limit) algorithm.Kind {
+	if !s.steady || l.Algorithm == headgate.Penalty { // KindOf knows that, too; this is inlined
 		return 0
 	}
 	return algorithm.KindOf(l)
@@ -156,12 +160,13 @@ const (
 // takeSeveral takes, or peeks, with the lock. It clears no more memory than the request needs, because
 // that takes long in comparison.
 func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headgate.Decision) []headgate.Decision {
-	n, words := 0, true // the number of limits, and whether all of them have Words
+	n, words := 0, s.steady // the number of limits, and whether all of them may have Words
 	for i := range checks {
 		limits := checks[i].Rule.Limits()
 		n += len(limits)
 		for j := range limits {
-			words = words && s.kindOf(&limits[j]) != 0
+			a := limits[j].Algorithm
+			words = words && a != headgate.SlidingWindow && a != headgate.Penalty
 		}
 	}
 	if n > few {
@@ -180,7 +185,7 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 }
 
 // decide decides about n limits and, if every one agrees, charges. words has room for each limit if
-// they are few and all have Words; else it is nil.
+// they are few and all may have Words; else it is nil.
 func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, words []drawn, n int, dst []headgate.Decision) []headgate.Decision {
 	s.lock(checks, r)
 	defer s.unlock(r)
@@ -269,30 +274,29 @@ type drawn struct {
 	word   algorithm.Word
 	after  algorithm.Word  // the counter once it is charged
 	before algorithm.State // for DescribeState
-	high   uint32          // of word, if it is of a bucket
+	kind   algorithm.Kind  // of word and after
+	high   uint32          // of both
 	fits   bool
 }
 
-// draw looks at the counter of d, which gives its limit, entry and place, if it is kept as a Word of the
-// given kind, or is new and there is room for n counters. From then on, only the holder of the lock
+// draw looks at the counter of d, which gives its limit, kind, entry and place, if it is kept as a Word of
+// that kind, or is new and there is room for n counters. From then on, only the holder of the lock
 // changes it. opened says that others were free to change it until now.
-func (sh *shard) draw(d *drawn, kind uint32, cost int64, now headgate.Instant, n int) (opened, ok bool) {
+func (sh *shard) draw(d *drawn, cost int64, now headgate.Instant, n int) (opened, ok bool) {
 	l, e, w := d.limit, d.entry, algorithm.Word(0)
 	d.high = 0
 	switch {
-	case e.asWord() && e.kind == kind:
+	case e.asWord() && e.wordKind() == d.kind:
 		w, opened = e.hold()
 		d.high = e.extra
-	case e.hash != 0 || sh.sharing || !sh.table.room(n):
+	case e.hash != 0 || d.kind == 0 || sh.sharing || !sh.table.room(n):
 		return false, false
 	}
 	d.word = w
 	if l.Algorithm <= headgate.LeakyBucket {
-		if d.after, d.fits = w.DrawBucket(l, d.high, sh.table.origin, now, cost); d.high != 0 {
-			d.before = algorithm.StateOf(l, kind, w, d.high, sh.table.origin, now)
-		}
+		d.after, d.fits = w.DrawBucket(l, d.high, sh.table.origin, now, cost)
 	} else {
-		d.after, d.before, d.fits = w.DrawWindow(l, sh.table.origin, sh.wall.on(l, now), cost)
+		d.after, d.before, d.fits = w.DrawWindow(l, d.kind, d.high, sh.table.origin, sh.wall.on(l, now), cost)
 	}
 	return opened, d.after != algorithm.NoWord
 }
@@ -300,17 +304,17 @@ func (sh *shard) draw(d *drawn, kind uint32, cost int64, now headgate.Instant, n
 // finishWord charges the counter that draw has looked at, and describes it. open says that callers
 // without the lock may use it from now on.
 func (sh *shard) finishWord(w *drawn, charge, open bool, cost int64, now headgate.Instant, d *headgate.Decision) {
-	l, origin := w.limit, sh.table.origin
+	l := w.limit
 	switch known := w.entry.hash == w.place; {
 	case charge && known:
 		w.entry.replaceWord(w.after, open)
 	case charge:
-		sh.insert(w.entry, w.place).setWord(w.after, 0, l, algorithm.KindOf(l), open)
+		sh.insert(w.entry, w.place).setWord(w.after, 0, w.kind, open)
 	case open && known:
 		w.entry.replaceWord(w.word, open)
 	}
-	if l.Algorithm <= headgate.LeakyBucket && w.high == 0 {
-		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.DescribeBucket(l, origin, now, cost, w.fits, charge)
+	if l.Algorithm <= headgate.LeakyBucket {
+		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = w.word.DescribeBucket(l, w.high, sh.table.origin, now, cost, w.fits, charge)
 	} else {
 		d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay = algorithm.DescribeState(l, w.before, sh.wall.on(l, now), cost, w.fits, charge)
 	}
@@ -329,8 +333,8 @@ func (s *Store) drawAll(checks []headgate.Check, r *locked, words []drawn) (refu
 			for j := 0; ok && j < len(limits); j++ {
 				d, l := &words[n], &limits[j]
 				place := counterOf(hash, l.Slot())
-				d.limit, d.entry, d.place = l, sh.table.find(place), place
-				wasOpen, drew := sh.draw(d, algorithm.KindOf(l), cost, r.now, len(words))
+				d.limit, d.kind, d.entry, d.place = l, algorithm.KindOf(l), sh.table.find(place), place
+				wasOpen, drew := sh.draw(d, cost, r.now, len(words))
 				opened, ok = opened || wasOpen, drew
 				if !d.fits {
 					refused |= 1 << i
@@ -383,7 +387,6 @@ type step struct {
 	state  algorithm.Counter     // the counter in place of a Word, advanced to now
 	facts  algorithm.WindowFacts // in place of state, for a sliding window
 	check  int32
-	kind   uint32 // see Store.kindOf
 	byWord bool
 	first  bool // the first sliding window of its rule, which charges the log
 	shared bool // the key shares the counter with others, because memory is full
@@ -434,7 +437,7 @@ func (s *Store) look(checks []headgate.Check, r *locked, steps []step) (refused,
 				st.place, st.shared = sh.place(rule, hash, slotOf(l), r.now)
 				st.entry = sh.table.find(st.place)
 				if st.byWord = false; st.kind != 0 && !st.shared {
-					wasOpen, drew := sh.draw(&st.drawn, st.kind, cost, r.now, 0)
+					wasOpen, drew := sh.draw(&st.drawn, cost, r.now, 0)
 					opened, st.byWord = opened || wasOpen, drew
 				}
 				switch {
@@ -485,9 +488,9 @@ func countersIn(shard uint8, checks []headgate.Check, r *locked) int {
 func (sh *shard) severalRates(st *step) bool {
 	e := st.entry
 	if st.limit.Algorithm == headgate.SlidingCounter {
-		return algorithm.Big(st.limit) || algorithm.HasFurther(e.state())
+		return algorithm.Big(st.limit) || e.asWord() || algorithm.HasFurther(e.state())
 	}
-	if st.limit.Algorithm > headgate.LeakyBucket || st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.kind == st.kind) {
+	if st.limit.Algorithm > headgate.LeakyBucket || st.kind != 0 && !st.shared && (e.hash == 0 || e.asWord() && e.wordKind() == st.kind) {
 		return false // it is kept as a Word, or will be
 	}
 	_, plain := algorithm.Plain(st.limit, e.state())
@@ -543,14 +546,15 @@ func (sh *shard) load(st *step, now headgate.Instant) {
 	switch e := st.entry; {
 	case e.asWord():
 		w, _ := e.hold()
-		s := algorithm.StateOf(l, e.kind, w, e.extra, sh.table.origin, at)
-		free = until(w.FreeAt(e.scale(), sh.table.origin))
-		if l.Algorithm > headgate.LeakyBucket || int64(e.kind) == l.Count {
+		kind := e.wordKind()
+		s := algorithm.StateOf(l, kind, w, e.extra, sh.table.origin, at)
+		free = until(w.FreeAt(kind, e.extra, sh.table.origin))
+		if l.Algorithm > headgate.LeakyBucket || kind.Count() == l.Count {
 			st.state, moved = algorithm.Counter{State: s}.Advance(l, at)
 			break
 		}
 		// Another list has used the bucket.
-		slots := algorithm.Kept(l, int64(e.kind), s)
+		slots := algorithm.Kept(l, kind.Count(), s)
 		e.set(algorithm.State{}, 0)
 		for i := range slots {
 			if !slots[i].IsZero() {
@@ -578,7 +582,7 @@ func (sh *shard) put(st *step, c algorithm.Counter, until uint32, open bool) {
 		if w, high := algorithm.WordOf(st.limit, c.State, sh.table.origin); w != algorithm.NoWord {
 			e := sh.insert(st.entry, st.place)
 			sh.clearFurther(e, st.place)
-			if e.setWord(w, high, st.limit, st.kind, open) {
+			if e.setWord(w, high, st.kind, open) {
 				return
 			}
 		}
