@@ -55,11 +55,11 @@ func Window(l *headgate.Limit, now headgate.Instant) (start, end headgate.Instan
 	return start, end
 }
 
-// Before returns the state of a limit that a store keeps nothing of. It is zero, unless a program wrote
-// it that did not tell the time zones of calendar windows apart: that one is under the name of a
-// limit in UTC, and does not end as a day in UTC does. Shorter windows are not worth the search. at
-// returns what the store keeps in a slot.
-func Before(l *headgate.Limit, at func(slot uint64) State) State {
+// WithoutZone returns the state of a limit whose own slot is empty. Programs that did not tell the time
+// zones of calendar windows apart kept it in the slot of a limit in UTC. It is theirs if it does not end
+// as a day in UTC does; otherwise the state is zero. Windows shorter than a day are not worth the
+// search. at returns what the store keeps in a slot.
+func WithoutZone(l *headgate.Limit, at func(slot uint64) State) State {
 	const day = 24 * time.Hour / time.Microsecond
 	if l.Align >= headgate.AlignDay {
 		if s := at(l.Slot()>>48<<48 | uint64(l.Micros())); s.Stamp%headgate.Instant(day) != 0 {

@@ -93,7 +93,8 @@ func (k *call) post() {
 	}
 	p := s.postings.Get().(*posting)
 	p.begin(k.ctx, k.args[k.command.path], k.args[2])
-	if k.posted = true; s.options.AccessLog {
+	k.posted = true
+	if s.options.AccessLog {
 		p.request.RemoteAddr = k.conn.nc.RemoteAddr().String()
 	}
 	s.options.API.ServeHTTP(p, p.request)

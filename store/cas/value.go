@@ -54,7 +54,7 @@ func (p *page) counter(l *headgate.Limit) algorithm.Counter {
 	return algorithm.LoadCounter(l, false, func(i int) algorithm.State {
 		s := p.at(algorithm.BucketSlot(l, i))
 		if i == 0 && s.IsZero() {
-			return algorithm.Before(l, p.at)
+			return algorithm.WithoutZone(l, p.at)
 		}
 		return s
 	})

@@ -35,8 +35,8 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	l := &rule.Limits()[0]
 	s.catchUp()
 	hash := s.hash(rule, key)
-	// What most ask for is a bucket of up to 10^9 units. To know that its kind begins with the count
-	// saves a nanosecond, as does not to carry the state of a window along.
+	// The usual limit is a bucket of up to 10^9 units. The upper half of its kind is the count, so its
+	// kind is not worked out, and no state of a window is carried along: each saves a nanosecond.
 	bucket, kind, half := l.Algorithm <= headgate.LeakyBucket, algorithm.Kind(0), uint32(l.Count)
 	if !s.steady {
 		return s.takeLocked(rule, key, cost)
@@ -125,7 +125,7 @@ func (s *Store) takeLocked(rule *headgate.Rule, key string, cost int64) (allowed
 
 // kindOf is algorithm.KindOf, or 0 if the clock of the store may step back.
 func (s *Store) kindOf(l *headgate.Limit) algorithm.Kind {
-	if !s.steady || l.Algorithm == headgate.Penalty { // KindOf knows that, too; this is inlined
+	if !s.steady || l.Algorithm == headgate.Penalty { // KindOf knows that, too, but is not inlined: 12 ns of 200
 		return 0
 	}
 	return algorithm.KindOf(l)

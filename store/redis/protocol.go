@@ -368,8 +368,8 @@ func (a *answers) next() (reply, error) {
 
 // spread returns the states of a counter in the order of all other answers: behind the state of each
 // limit its further ones; see counterBytes. The value is as it is stored: how many states there are,
-// their names, and the states. First come those of the limits, then, in the same order, the one further state that
-// a limit may have.
+// their names, and the states. First come those of the limits. Behind them, in the same order, is the
+// one further state that a limit may have.
 func spread(value string) string {
 	count := int(value[0])
 	if len(value) != 1+count*(8+stateBytes) {

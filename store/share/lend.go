@@ -1,7 +1,6 @@
 package share
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -147,19 +146,19 @@ func (h *Holder) held(tail int64) int64 {
 	for _, g := range append(h.Old, h.Grant) {
 		most = max(most, g.Burst)
 		if g.Tail > 0 && g.Tail < tail {
-			most = max(most, min(scaled(g.Burst, tail, g.Tail), headgate.MaxCount))
+			most = max(most, scaled(g.Burst, tail, g.Tail))
 		}
 	}
 	return most
 }
 
-// scaled is n·by/of, rounded up, for by > of > 0. What has more than 63 bits is the largest int64.
+// scaled returns n·by/of, rounded up, or headgate.MaxCount if that is less, for by > of > 0.
 func scaled(n, by, of int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(by))
 	lo, carry := bits.Add64(lo, uint64(of-1), 0)
 	if hi += carry; hi >= uint64(of) {
-		return math.MaxInt64
+		return headgate.MaxCount
 	}
 	q, _ := bits.Div64(hi, lo, uint64(of))
-	return int64(min(q, math.MaxInt64))
+	return int64(min(q, headgate.MaxCount))
 }

@@ -61,7 +61,8 @@ type Limit struct {
 
 // Of returns a limit whose bound keeps to l. A window of N units becomes a bucket that holds a tenth
 // of them and refills the rest within the window, so that no window of that length admits more than
-// N. Of limits that are larger than a Limit can be, that much is divided. The error is a [*headgate.InvalidError] if l cannot be divided.
+// N. Of a limit that is larger than a Limit can hold, as much as it can hold is divided. The error is a
+// [*headgate.InvalidError] if l cannot be divided.
 func Of(l *headgate.Limit) (Limit, error) {
 	switch l.Algorithm {
 	case headgate.TokenBucket:

@@ -377,16 +377,16 @@ function answerOf(reply) {
   if (!Array.isArray(reply) || reply.length !== 3 || !Number.isInteger(reply[0]) || !Array.isArray(reply[1]) || typeof reply[2] !== 'string') {
     return undefined;
   }
-  const headers = new Headers();
+  const headers = new HeaderMap();
   for (let i = 0; i + 1 < reply[1].length; i += 2) {
     headers[String(reply[1][i]).toLowerCase()] = String(reply[1][i + 1]);
   }
   return { status: reply[0], headers, text: reply[2] };
 }
 
-// Objects without a prototype that are made by a constructor are quicker than those of Object.create(null).
-function Headers() {}
-Headers.prototype = Object.create(null);
+// What a constructor makes is quicker than what Object.create(null) does, and inherits as little.
+function HeaderMap() {}
+HeaderMap.prototype = Object.create(null);
 
 /** A list that is added to at its end and taken from at its beginning, in constant time. */
 class Queue {

@@ -5,11 +5,10 @@
 -- Whether a name of a slot, by its second byte, is that of a high half; see algorithm/marks.go.
 local function is_half(kind) return kind % 16 >= 6 and (kind < 48 or kind >= 80) end
 
--- The state of a slot that is not there. It is free, unless a program wrote it that did not tell the
--- time zones of calendar windows apart: that one is under the name of a limit in UTC, and does not end
--- as a day in UTC does.
+-- The state of a slot that is not there. It is free, unless a program that did not tell the time zones
+-- of calendar windows apart kept it under the name of a limit in UTC; see algorithm.WithoutZone.
 local days = {[52] = 1, [53] = 7, [54] = 31, [55] = 366}
-local function before(name, places, texts)
+local function without_zone(name, places, texts)
   local n = days[string.byte(name, 2)]
   local older = n and places[string.sub(name, 1, 2) .. struct.pack('>I6', n * 86400000000)]
   if older and struct.unpack('>I7', texts[older]) % 86400000000 ~= 0 then return texts[older] end
@@ -43,7 +42,7 @@ local function adopt(plan)
     local i = places[name]
     if not i then
       i = #names + 1
-      names[i], texts[i], plan.moves = name, before(name, places, texts), true
+      names[i], texts[i], plan.moves = name, without_zone(name, places, texts), true
     else
       plan.others = plan.others - 1
     end
