@@ -2,6 +2,7 @@ package insight
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 	"unsafe"
@@ -304,15 +305,32 @@ func (s *sketch) close(most, room int) closedView {
 		largest = largest[:most]
 	}
 	c.keys = make([]closedKey, len(largest))
+	longest := longest(largest, room)
 	for i, e := range largest {
 		key := e.key
-		if len(key) > room {
-			key, e.cut = key[:room], true
+		if len(key) > longest {
+			key, e.cut = key[:longest], true
 		}
-		room -= len(key)
 		c.keys[i] = closedKey{e.hash, e.count, e.error, string(key), e.used, e.tier, e.first, e.last, e.cut}
 	}
 	return c
+}
+
+// longest returns the length to which keys are cut so that all fit in room bytes. So one long key
+// does not leave the others without a name.
+func longest(entries []entry, room int) int {
+	lengths := make([]int, len(entries))
+	for i := range entries {
+		lengths[i] = len(entries[i].key)
+	}
+	slices.Sort(lengths)
+	for i, n := range lengths {
+		if share := room / (len(lengths) - i); n > share {
+			return share
+		}
+		room -= n
+	}
+	return math.MaxInt
 }
 
 // sorted returns copies of the entries, the largest first.

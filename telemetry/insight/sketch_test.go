@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/race"
@@ -174,6 +175,27 @@ func TestSketchLongKeys(t *testing.T) {
 	}
 	if lent > 100+sketchBytes(4) {
 		t.Fatalf("it took %d bytes", lent)
+	}
+}
+
+// TestClosedStepOfLongKeys: in a past step, too, every key keeps a name when others are long.
+func TestClosedStepOfLongKeys(t *testing.T) {
+	t.Parallel()
+	s := &sketch{most: 8, room: 4096}
+	names := []string{strings.Repeat("long", 230), "a", "client-7", strings.Repeat("x", 60), strings.Repeat("y", 2000)}
+	for i, name := range names {
+		s.add(uint64(i), []byte(name), int64(10-i), 1, 0, func(int) bool { return true })
+	}
+	closed := s.close(8, closedRoom)
+	size := 0
+	for i, k := range closed.keys {
+		size += len(k.key)
+		if short := len(names[i]) < 100; k.key == "" || !strings.HasPrefix(names[i], k.key) || k.cut == short || short && k.key != names[i] {
+			t.Errorf("key %d of %d bytes is %q, cut: %v", i, len(names[i]), k.key, k.cut)
+		}
+	}
+	if len(closed.keys) != len(names) || size > closedRoom || size < closedRoom-2 {
+		t.Errorf("%d keys take %d bytes of %d", len(closed.keys), size, closedRoom)
 	}
 }
 
