@@ -14,18 +14,23 @@ import (
 // concurrent use.
 type Limiter struct {
 	store  Store
-	single singleStore // store, if it is one and there is one rule with one limit
-	rule   *Rule       // the one rule of single
+	single singleStore // store, if it is one and the limits are such as its methods are for
+	rule   *Rule       // the one rule, if it has one limit and there is single
 	limit  *Limit      // the one limit of rule
 	rules  []*Rule
-	pool   sync.Pool // of *scratch
+	places []Decision // the rule, limit and check of each decision
+	pool   sync.Pool  // of *scratch
 	sleep  func(context.Context, time.Duration) error
 }
 
 // singleStore is what package store calls Single.
 type singleStore interface {
 	TakeSingle(ctx context.Context, rule *Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at Instant, err error)
+	TakeKey(ctx context.Context, rules []*Rule, key string, cost int64) (which int, allowed bool, remaining int64, retry, reset, delay time.Duration, at Instant, ok bool)
 }
+
+// keyLimits is how many limits TakeKey is for.
+const keyLimits = 4
 
 // scratch is what one call needs and the next can use again, so that Allow
 // allocates nothing.
@@ -49,16 +54,20 @@ func New(store Store, rules ...*Rule) *Limiter {
 		case slices.ContainsFunc(rules[:i], func(o *Rule) bool { return o.name == r.name }):
 			panic(fmt.Sprintf("headgate: New: two rules have the name %q", r.name))
 		}
+		for j := range r.limits {
+			l.places = append(l.places, Decision{Rule: r, Limit: &r.limits[j], Check: i})
+		}
 	}
-	if single, ok := store.(singleStore); ok && len(rules) == 1 && len(rules[0].limits) == 1 {
-		l.single, l.rule, l.limit = single, rules[0], &rules[0].limits[0]
+	l.single, _ = store.(singleStore)
+	switch unfit := func(d Decision) bool { return d.Limit.Algorithm == SlidingWindow || d.Limit.Algorithm == Penalty }; {
+	case l.single == nil:
+	case len(l.places) == 1:
+		l.rule, l.limit = l.places[0].Rule, l.places[0].Limit
+	case len(l.places) > keyLimits || slices.ContainsFunc(l.places, unfit):
+		l.single = nil
 	}
 	l.pool.New = func() any {
-		s := &scratch{checks: l.checksFor("", 1)}
-		for i := range s.checks {
-			s.decisions = append(s.decisions, make([]Decision, len(s.checks[i].Rule.limits))...)
-		}
-		return s
+		return &scratch{l.checksFor("", 1), make([]Decision, len(l.places))}
 	}
 	return l
 }
@@ -126,8 +135,8 @@ func (l *Limiter) Take(ctx context.Context, checks ...Check) (Verdict, error) {
 // fields are written. So the compiler inlines those two into their callers, and take writes the
 // fields where the callers want them. The store returns each field by itself for the same reason.
 func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (err error) {
-	if l.single == nil || n == 0 {
-		return l.do(ctx, OpTake, key, n, d)
+	if l.rule == nil || n == 0 {
+		return l.takeKey(ctx, key, n, d)
 	}
 	d.Rule, d.Limit = l.rule, l.limit
 	d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, err = l.single.TakeSingle(ctx, l.rule, key, n)
@@ -135,6 +144,20 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, d *Decision) (e
 		d.Rule, d.Limit = nil, nil
 	}
 	return err
+}
+
+// takeKey is take for all but one limit.
+func (l *Limiter) takeKey(ctx context.Context, key string, n int64, d *Decision) error {
+	if l.single != nil && n != 0 {
+		which, allowed, remaining, retry, reset, delay, at, ok := l.single.TakeKey(ctx, l.rules, key, n)
+		if ok {
+			p := &l.places[which]
+			d.Rule, d.Limit, d.Check, d.Allowed = p.Rule, p.Limit, p.Check, allowed
+			d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At = remaining, retry, reset, delay, at
+			return nil
+		}
+	}
+	return l.do(ctx, OpTake, key, n, d)
 }
 
 // do fills d unless it returns an error.

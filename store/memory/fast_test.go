@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,127 @@ func TestLargeCounts(t *testing.T) {
 	}
 }
 
+// TestTakeKeyIsTake: what a limiter of several limits is told in one go equals the deciding one of the
+// decisions that a store which always locks makes about each limit, and as much is charged.
+func TestTakeKeyIsTake(t *testing.T) {
+	histories := storetest.Steps(t, race.Fewer(40_000)) / 200
+	asked, answered, denied := 0, 0, 0
+	places := map[int]int{}
+	for seed := range uint64(histories) {
+		rng := rand.New(rand.NewPCG(seed, 23))
+		clock := storetest.NewClock(storetest.Epoch)
+		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
+		var rules []*headgate.Rule
+		for limits := 2 + rng.IntN(3); limits > 0; {
+			var list []headgate.Limit
+			for i := range 1 + rng.IntN(limits) {
+				l := headgate.Limit{
+					Algorithm: []headgate.Algorithm{headgate.TokenBucket, headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter}[rng.IntN(5)],
+					Count:     []int64{1 + rng.Int64N(40), 1 + rng.Int64N(1000), 1 + rng.Int64N(2_000_000_000), 1 + rng.Int64N(headgate.MaxCount)}[rng.IntN(4)],
+					Period:    []time.Duration{time.Millisecond, time.Second, time.Minute}[rng.IntN(3)] * time.Duration(1+i),
+				}
+				if l.Algorithm <= headgate.LeakyBucket && rng.IntN(3) == 0 {
+					l.Burst = 1 + rng.Int64N(l.Count)
+				}
+				if l.Algorithm == headgate.FixedWindow && rng.IntN(3) == 0 {
+					l.Align = headgate.AlignFirst
+				}
+				list = append(list, l)
+			}
+			limits -= len(list)
+			rules = append(rules, headgate.MustRule(fmt.Sprint("r", len(rules)), list...))
+		}
+		var checks []headgate.Check
+		for _, r := range rules {
+			checks = append(checks, headgate.Check{Rule: r})
+		}
+		var decisions []headgate.Decision
+		for range 200 {
+			clock.Add(time.Duration(rng.Int64N(int64(time.Millisecond) << rng.IntN(8))))
+			key, cost := string('a'+rune(rng.IntN(2))), 1+rng.Int64N(1<<rng.IntN(30))
+			if rng.IntN(2) == 0 {
+				cost = 1 + rng.Int64N(5)
+			}
+			for i := range checks {
+				checks[i].Key, checks[i].Cost = key, cost
+			}
+			switch rng.IntN(12) {
+			case 0:
+				sameTake(t, fast, slow, headgate.OpRefund, checks)
+			case 1:
+				sameTake(t, fast, slow, headgate.OpTake, checks[:1]) // perhaps without a lock
+			}
+			var err error
+			if decisions, err = slow.Take(t.Context(), headgate.OpTake, checks, decisions[:0]); err != nil {
+				t.Fatal(err)
+			}
+			v := headgate.NewVerdict(decisions)
+			want := v.Deciding()
+			asked++
+			which, allowed, remaining, retry, reset, delay, at, ok := fast.TakeKey(t.Context(), rules, key, cost)
+			if !ok {
+				sameDecisions(t, fast, checks, decisions)
+				continue
+			}
+			answered++
+			got := *want
+			got.Allowed, got.Remaining, got.RetryAfter, got.ResetAfter, got.Delay, got.At = allowed, remaining, retry, reset, delay, at
+			if got != *want || &decisions[which] != want {
+				t.Fatalf("seed %d, %v, cost %d: decision %d of %+v is %+v, want %+v", seed, rules, cost, which, decisions, got, *want)
+			}
+			if !allowed {
+				denied++
+			}
+			places[which]++
+		}
+	}
+	if answered < asked/2 || denied < answered/10 || denied > answered*9/10 || len(places) != 4 {
+		t.Errorf("%d of %d were answered, %d of them denied, by places %v; the test proves little", answered, asked, denied, places)
+	}
+}
+
+// sameDecisions asks a store, and fails if it does not decide the same.
+func sameDecisions(t *testing.T, s headgate.Store, checks []headgate.Check, want []headgate.Decision) {
+	t.Helper()
+	if got, err := s.Take(t.Context(), headgate.OpTake, checks, nil); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestTakeKeyDeclines: what TakeKey is not for, it leaves to Take, and charges nothing.
+func TestTakeKeyDeclines(t *testing.T) {
+	clock := storetest.NewClock(storetest.Epoch)
+	two := headgate.MustRule("two", headgate.PerHour(3), headgate.PerMinute(3))
+	three := headgate.MustRule("three", headgate.PerHour(3), headgate.PerMinute(3), headgate.PerSecond(3))
+	exact := headgate.MustRule("exact", headgate.PerHour(3), headgate.Sliding(3, time.Hour))
+	penal := headgate.MustRule("penal", headgate.PerHour(3), headgate.Limit{Algorithm: headgate.Penalty, Count: 1, Period: time.Hour, Block: time.Hour})
+	for name, c := range map[string]struct {
+		clock func(func() int64) memory.Option
+		bytes int64
+		rules []*headgate.Rule
+		key   string
+		cost  int64
+	}{
+		"clock":       {memory.Clock, memory.DefaultMaxBytes, []*headgate.Rule{two}, "k", 1},
+		"key":         {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{two}, strings.Repeat("k", headgate.MaxKey+1), 1},
+		"cost":        {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{two}, "k", -1},
+		"large cost":  {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{two}, "k", headgate.MaxCount + 1},
+		"no rule":     {memory.SteadyClock, memory.DefaultMaxBytes, nil, "k", 1},
+		"five limits": {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{two, three}, "k", 1},
+		"window":      {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{exact}, "k", 1},
+		"small store": {memory.SteadyClock, memory.MinMaxBytes, []*headgate.Rule{two, headgate.MustRule("one", headgate.PerHour(3))}, "k", 1},
+		"penalty":     {memory.SteadyClock, memory.DefaultMaxBytes, []*headgate.Rule{penal}, "k", 1},
+	} {
+		s := memory.New(c.clock(clock.Now), memory.MaxBytes(c.bytes))
+		if _, _, _, _, _, _, _, ok := s.TakeKey(t.Context(), c.rules, c.key, c.cost); ok {
+			t.Errorf("%s: it decides", name)
+		}
+		if n := s.Stats().Counters; n != 0 {
+			t.Errorf("%s: %d counters", name, n)
+		}
+	}
+}
+
 // sameTake asks both stores and fails if the answers differ.
 func sameTake(t *testing.T, a, b headgate.Store, op headgate.Op, checks []headgate.Check) []headgate.Decision {
 	t.Helper()
@@ -248,11 +370,12 @@ func TestFastCountsExactly(t *testing.T) {
 				l = counter
 			}
 			hot, same := headgate.MustRule("hot", l), headgate.MustRule("hot", l, headgate.Sliding(headgate.MaxLog, ever))
+			both := []*headgate.Rule{hot, headgate.MustRule("ample", headgate.Per(7_200_000_000_000_000, time.Hour))}
 			limiter := headgate.New(s, hot)
 			if _, err := limiter.AllowN(t.Context(), "k", cost); err != nil { // before memory is full
 				t.Fatal(err)
 			}
-			var used atomic.Int64
+			var used, keyed atomic.Int64
 			used.Add(1)
 			var all sync.WaitGroup
 			for w := range workers {
@@ -270,6 +393,13 @@ func TestFastCountsExactly(t *testing.T) {
 							op = headgate.OpPeek
 						case 3:
 							one[0] = headgate.Check{Rule: own, Key: fmt.Sprint("new", w, i)}
+						}
+						if op == headgate.OpTake && len(one) == 1 && one[0].Rule == hot && rng.IntN(4) == 0 {
+							if _, allowed, _, _, _, _, _, ok := s.TakeKey(context.Background(), both, "k", cost); ok && allowed {
+								used.Add(1)
+								keyed.Add(1)
+							}
+							continue
 						}
 						got, err := s.Take(context.Background(), op, one, nil)
 						if err != nil {
@@ -290,6 +420,9 @@ func TestFastCountsExactly(t *testing.T) {
 				})
 			}
 			all.Wait()
+			if keyed.Load() == 0 && name != "with locks" && name != "small" && name != "huge" { // each charge of huge needs the lock
+				t.Error("TakeKey never admitted anything; the test proves little")
+			}
 			d, err := limiter.Peek(t.Context(), "k", cost)
 			if err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,8 @@ const (
 const (
 	shardBits = 8
 	shards    = 1 << shardBits
+	// shardBytes is the memory of a shard in which the largest request has room, with 1024 counters.
+	shardBytes = 64 << 10
 )
 
 // Store keeps counters in this process. It is safe for concurrent use. Make one
@@ -31,6 +34,7 @@ type Store struct {
 	shards    [shards]shard // the first field, so that shards begin at cache lines
 	views     [shards]atomic.Pointer[view]
 	seed      maphash.Seed
+	byRule    uint64       // the bits of a hash that depend on the rule; see New
 	clock     func() int64 // nil: own
 	own       *clock
 	steady    bool // the clock never steps back, so counters may be Words
@@ -70,6 +74,11 @@ func New(options ...Option) *Store {
 	s := &Store{seed: maphash.MakeSeed(), clock: set.clock, own: newClock()}
 	s.budget.max, s.budget.shards = set.maxBytes, s.shards[:]
 	s.steady = set.clock == nil || set.steady
+	// All counters of a key are in one shard, so that a request for several rules locks one. In a small
+	// store they are scattered, because one shard has no room for them.
+	if s.byRule = math.MaxUint64; set.maxBytes >= shards*shardBytes {
+		s.byRule >>= shardBits
+	}
 	for i := range s.shards {
 		s.shards[i].budget, s.shards[i].view = &s.budget, &s.views[i]
 		s.shards[i].wall, s.shards[i].words = s.own.wall.Load(), s.steady
@@ -84,11 +93,19 @@ func New(options ...Option) *Store {
 }
 
 // hash returns the identity of a key's counters under a rule; counterOf combines it with a limit's
-// slot. Its high bits choose the shard. The key's hash is seeded, so it stays evenly spread after
-// it was combined with the constant of a rule.
+// slot. Its high bits choose the shard. The key's hash is seeded, so it stays evenly spread after it
+// was combined with the constant of a rule.
 func (s *Store) hash(rule *headgate.Rule, key string) uint64 {
-	return maphash.String(s.seed, key) ^ rule.ID()*0x9e3779b97f4a7c15
+	return s.under(rule, maphash.String(s.seed, key))
 }
+
+// under is hash for a key with the given hash.
+func (s *Store) under(rule *headgate.Rule, key uint64) uint64 {
+	return key ^ rule.ID()*0x9e3779b97f4a7c15&s.byRule
+}
+
+// scattered reports whether the counters of a key under several rules may be in different shards.
+func (s *Store) scattered() bool { return s.byRule>>(64-shardBits) != 0 }
 
 // fetch prefetches the memory of a key's counters, unless it is likely to be at hand; see view.
 func (s *Store) fetch(rule *headgate.Rule, hash uint64) {
