@@ -42,13 +42,13 @@ func admitsAndDenies(t *testing.T, c contender, addr string) {
 }
 
 func TestMemoryContendersAdmitAndDeny(t *testing.T) {
-	for _, c := range slices.Concat([]contender{inMemory}, inMemoryWindows, []contender{inMemoryThree}, memoryPeers) {
+	for _, c := range slices.Concat([]contender{inMemory}, inMemoryWindows, inMemorySeveral, memoryPeers) {
 		t.Run(c.name, func(t *testing.T) { admitsAndDenies(t, c, "") })
 	}
 }
 
 func TestMemoryMeasuresEveryCell(t *testing.T) {
-	contenders := slices.Concat([]contender{inMemory}, inMemoryWindows, []contender{inMemoryThree}, memoryPeers, []contender{harness})
+	contenders := slices.Concat([]contender{inMemory}, inMemoryWindows, inMemorySeveral, memoryPeers, []contender{harness})
 	r := newMemoryRun(measure.Plan{Rounds: 2, Slice: time.Millisecond, Keys: 1000}, contenders)
 	if err := r.measure(t.Context(), new(measure.Work)); err != nil {
 		t.Fatal(err)

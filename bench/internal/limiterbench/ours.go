@@ -44,13 +44,30 @@ var inMemoryWindows = []contender{
 	},
 }
 
-// inMemoryThree is a rule with three limits, which no other contender has.
-var inMemoryThree = contender{
-	name: "Headgate, three token buckets", role: measure.Ours,
-	note: "three limits of one rule, of which all are charged or none",
-	open: openInMemory(func(q workload.Limit) []headgate.Limit {
-		return []headgate.Limit{headgate.Per(q.Count, q.Period), headgate.Per(q.Count, q.Period/2), headgate.Per(q.Count, q.Period/4)}
-	}),
+// inMemorySeveral are requests for several limits, which no other contender has.
+var inMemorySeveral = []contender{
+	{
+		name: "Headgate, three token buckets", role: measure.Ours,
+		note: "three limits of one rule, of which all are charged or none",
+		open: openInMemory(func(q workload.Limit) []headgate.Limit {
+			return []headgate.Limit{headgate.Per(q.Count, q.Period), headgate.Per(q.Count, q.Period/2), headgate.Per(q.Count, q.Period/4)}
+		}),
+	},
+	{
+		name: "Headgate, two rules", role: measure.Ours,
+		note: "a token bucket of each, of which both are charged or none",
+		open: func(ctx context.Context, _ string, q workload.Limits) (*limiter, error) {
+			rules, err := q.Rules()
+			if err != nil {
+				return nil, err
+			}
+			second, err := headgate.NewRule("second", headgate.Per(q[workload.Wide].Count, q[workload.Wide].Period))
+			if err != nil {
+				return nil, err
+			}
+			return &limiter{take: byRules(ctx, memory.New(), rules[:], second)}, nil
+		},
+	},
 }
 
 // openInMemory asks a store in memory for a rule for each class of keys.
@@ -73,12 +90,12 @@ func byClass(ctx context.Context, store headgate.Store, q workload.Limits) (take
 	return byRules(ctx, store, rules[:]), err
 }
 
-// byRules asks for one rule for each class of keys.
-func byRules(ctx context.Context, store headgate.Store, rules []*headgate.Rule) take {
+// byRules asks for one rule for each class of keys, and for further ones that are the same for all.
+func byRules(ctx context.Context, store headgate.Store, rules []*headgate.Rule, further ...*headgate.Rule) take {
 	var limiters [len(workload.Limits{})]*headgate.Limiter
 	for c, rule := range rules {
 		if rule != nil {
-			limiters[c] = headgate.New(store, rule)
+			limiters[c] = headgate.New(store, append([]*headgate.Rule{rule}, further...)...)
 		}
 	}
 	return func(c workload.Class, key string) (bool, error) {
