@@ -17,29 +17,38 @@ import (
 	"github.com/headgate/headgate/test/servers"
 )
 
+// many is how many units a large cost has at least.
+const many = 250_000_007
+
 // rule has small limits, so that callers are denied as often as admitted, and they
-// run out and come back while the test lasts.
-func rule() *headgate.Rule {
-	return headgate.MustRule("r",
-		headgate.Per(2000, time.Second).WithBurst(40),
-		headgate.Limit{Algorithm: headgate.FixedWindow, Count: 60, Period: 50 * time.Millisecond},
-		headgate.Sliding(50, 30*time.Millisecond))
+// run out and come back while the test lasts. Costs are multiples of unit. If that is many, the limits
+// count more than 10^9 units, and none is a sliding window.
+func rule(unit int64) *headgate.Rule {
+	bucket := headgate.Per(2000*unit, time.Second).WithBurst(40 * unit)
+	window := headgate.Limit{Algorithm: headgate.FixedWindow, Count: 60 * unit, Period: 50 * time.Millisecond}
+	if unit == 1 {
+		return headgate.MustRule("r", bucket, window, headgate.Sliding(50, 30*time.Millisecond))
+	}
+	return headgate.MustRule("r", bucket, window, headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 50 * unit, Period: 30 * time.Millisecond})
 }
 
+// unitOf is the unit of the costs of a round.
+func unitOf(round int) int64 { return []int64{1, many}[round%2] }
+
 func TestMemory(t *testing.T) {
-	for round := range 10 {
-		check(t, uint64(round), memory.New())
+	for round := range 14 {
+		check(t, uint64(round), unitOf(round), memory.New())
 	}
 }
 
 func TestServers(t *testing.T) {
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
-		for round := range 5 {
+		for round := range 6 {
 			store, err := redis.Open(t.Context(), "redis://"+s.Addr()+"?connect_timeout=30s", redis.Prefix(fmt.Sprintf("%d:", round)), redis.Timeout(30*time.Second))
 			if err != nil {
 				t.Fatal(err)
 			}
-			check(t, uint64(round), store)
+			check(t, uint64(round), unitOf(round), store)
 			store.Close()
 		}
 	})
@@ -68,7 +77,7 @@ func (f *forgetful) Take(ctx context.Context, op headgate.Op, checks []headgate.
 func TestFindsMistakes(t *testing.T) {
 	// Where callers are slow, much is refilled before anybody can tell.
 	for seed := range uint64(100) {
-		if order(t, seed, &forgetful{Ledger: memory.New()}) == porcupine.Illegal {
+		if order(t, seed, unitOf(int(seed)), &forgetful{Ledger: memory.New()}) == porcupine.Illegal {
 			return
 		}
 	}
@@ -76,9 +85,9 @@ func TestFindsMistakes(t *testing.T) {
 }
 
 // check fails the test if there is no order of what callers are told.
-func check(t *testing.T, seed uint64, store headgate.Ledger) {
+func check(t *testing.T, seed uint64, unit int64, store headgate.Ledger) {
 	t.Helper()
-	switch order(t, seed, store) {
+	switch order(t, seed, unit, store) {
 	case porcupine.Illegal:
 		t.Errorf("seed %d: there is no order of the calls that explains the answers", seed)
 	case porcupine.Unknown:
@@ -87,17 +96,18 @@ func check(t *testing.T, seed uint64, store headgate.Ledger) {
 }
 
 // order has several callers ask at once, and then looks for an order.
-func order(t *testing.T, seed uint64, store headgate.Ledger) porcupine.CheckResult {
+func order(t *testing.T, seed uint64, unit int64, store headgate.Ledger) porcupine.CheckResult {
 	t.Helper()
 	const callers, calls = 6, 60
-	r := rule()
+	r := rule(unit)
+	limiter := headgate.New(store, r)
 	start := time.Now()
 	histories := make([][]porcupine.Operation, callers)
 	var all sync.WaitGroup
 	for caller := range callers {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(caller)))
-			c := asker{store: store, rule: r, rng: rng, name: caller}
+			c := asker{store: store, limiter: limiter, rule: r, unit: unit, rng: rng, name: caller}
 			for range calls {
 				in := c.next()
 				began := time.Since(start).Nanoseconds()
@@ -138,7 +148,9 @@ func order(t *testing.T, seed uint64, store headgate.Ledger) porcupine.CheckResu
 // asker is one caller, and what it can give back and settle.
 type asker struct {
 	store        headgate.Ledger
+	limiter      *headgate.Limiter // of rule, over store
 	rule         *headgate.Rule
+	unit         int64
 	rng          *rand.Rand
 	name, made   int
 	charged      []call
@@ -149,7 +161,7 @@ var keys = []string{"a", "b"}
 
 // next makes up what to ask.
 func (c *asker) next() call {
-	in := call{key: keys[c.rng.IntN(len(keys))], cost: 1 + c.rng.Int64N(9)}
+	in := call{key: keys[c.rng.IntN(len(keys))], cost: c.units(1 + c.rng.Int64N(9))}
 	switch n := c.rng.IntN(100); {
 	case n < 10:
 		in.do = peek
@@ -159,16 +171,19 @@ func (c *asker) next() call {
 	case n < 22:
 		in.do = reset
 	case n < 35:
-		in.do, in.id, in.cost = once, fmt.Sprintf("shared %s %d", in.key, c.rng.IntN(20)), 3
+		in.do, in.id, in.cost = once, fmt.Sprintf("shared %s %d", in.key, c.rng.IntN(20)), 3*c.unit
 	case n < 50:
 		c.made++
 		in.do, in.id = reserve, fmt.Sprintf("%d.%d", c.name, c.made)
 	case n < 70 && len(c.reservations) > 0:
 		r := c.reservations[len(c.reservations)-1-c.rng.IntN(min(3, len(c.reservations)))]
-		in.do, in.id, in.key, in.settle = settle, r.ID, r.Checks[0].Key, c.rng.Int64N(12)
+		in.do, in.id, in.key, in.settle = settle, r.ID, r.Checks[0].Key, c.units(c.rng.Int64N(12))
 	}
 	return in
 }
+
+// units returns about so many units, if they are large.
+func (c *asker) units(n int64) int64 { return n*c.unit + c.rng.Int64N(c.unit) }
 
 // do asks, and returns what the model is to say too.
 func (c *asker) do(in call) (out answer, err error) {
@@ -177,6 +192,9 @@ func (c *asker) do(in call) (out answer, err error) {
 	var decisions []headgate.Decision
 	switch in.do {
 	case take:
+		if c.rng.IntN(2) == 0 {
+			return c.allow(in)
+		}
 		decisions, err = c.store.Take(ctx, headgate.OpTake, checks, nil)
 	case peek:
 		decisions, err = c.store.Take(ctx, headgate.OpPeek, checks, nil)
@@ -214,4 +232,20 @@ func (c *asker) do(in call) (out answer, err error) {
 		c.charged = append(c.charged, in)
 	}
 	return out, nil
+}
+
+// allow is do for a caller who wants to know of the deciding limit only.
+func (c *asker) allow(in call) (out answer, err error) {
+	d, err := c.limiter.AllowN(context.Background(), in.key, in.cost)
+	out = answer{at: d.At, admitted: d.Allowed}
+	for i := range out.remaining {
+		if out.remaining[i] = untold; d.Limit == &c.rule.Limits()[i] {
+			out.remaining[i] = d.Remaining
+		}
+	}
+	if out.admitted {
+		in.at = out.at
+		c.charged = append(c.charged, in)
+	}
+	return out, err
 }

@@ -37,19 +37,23 @@ const (
 type answer struct {
 	at        headgate.Instant // the store's clock
 	admitted  bool
-	remaining [limits]int64
-	none      bool // there was no such reservation, or it was settled otherwise
+	remaining [limits]int64 // untold if it was not told
+	none      bool          // there was no such reservation, or it was settled otherwise
 }
 
-// limits is how many limits the rule has.
-const limits = 3
+const (
+	// limits is how many limits the rules have.
+	limits = 3
+	// untold stands for what is left of a limit that is not the deciding one.
+	untold = -1
+)
 
 // state is all that is kept of one key. It is never changed: each step makes
 // another.
 type state struct {
-	bucket, window algorithm.State
-	log            *algorithm.Log
-	notes          map[string]note
+	counters [limits]algorithm.State
+	log      *algorithm.Log // of the limit that is a sliding window, if one is
+	notes    map[string]note
 }
 
 // note is what is remembered of a request with an id.
@@ -67,39 +71,51 @@ func (s state) clone() state {
 	return s
 }
 
-// model is a porcupine model of one rule, a bucket, a fixed window and a sliding
-// window, for one key. Time is the store's, as its answers tell it.
+// model is a porcupine model of one rule, for one key. Time is the store's, as its answers tell it.
 func model(rule *headgate.Rule) porcupine.Model {
 	l := rule.Limits()
 	need := algorithm.NeedOf(rule)
 	remaining := func(s state, now headgate.Instant) (r [limits]int64) {
-		var d headgate.Decision
-		for i, st := range []algorithm.State{s.bucket, s.window} {
-			before := algorithm.Advance(&l[i], st, now)
-			algorithm.Describe(&d, &l[i], before, before, now, 0, true)
+		for i := range l {
+			var d headgate.Decision
+			if l[i].Algorithm == headgate.SlidingWindow {
+				s.log.Facts(&l[i], now, 0).Describe(&d, &l[i], now, 0, false)
+			} else {
+				before := algorithm.Advance(&l[i], s.counters[i], now)
+				algorithm.Describe(&d, &l[i], before, before, now, 0, true)
+			}
 			r[i] = d.Remaining
 		}
-		s.log.Facts(&l[2], now, 0).Describe(&d, &l[2], now, 0, false)
-		r[2] = d.Remaining
 		return r
 	}
 	fits := func(s state, now headgate.Instant, cost int64) bool {
-		return algorithm.Fits(&l[0], algorithm.Advance(&l[0], s.bucket, now), now, cost) &&
-			algorithm.Fits(&l[1], algorithm.Advance(&l[1], s.window, now), now, cost) &&
-			s.log.Facts(&l[2], now, cost).Fits(&l[2], cost)
+		for i := range l {
+			if l[i].Algorithm == headgate.SlidingWindow {
+				if !s.log.Facts(&l[i], now, cost).Fits(&l[i], cost) {
+					return false
+				}
+			} else if !algorithm.Fits(&l[i], algorithm.Advance(&l[i], s.counters[i], now), now, cost) {
+				return false
+			}
+		}
+		return true
 	}
 	// change charges units, or gives them back.
 	change := func(s state, now headgate.Instant, units int64, at headgate.Instant, used [limits]int64) state {
 		s = s.clone()
-		s.bucket = algorithm.Settle(&l[0], algorithm.Advance(&l[0], s.bucket, now), now, units, at, used[0])
-		s.window = algorithm.Settle(&l[1], algorithm.Advance(&l[1], s.window, now), now, units, at, used[1])
-		switch {
-		case units < 0:
-			s.log.Refund(-units, at)
-		case units > 0:
-			if owed := s.log.Owable(now, units, need); owed > 0 {
-				s.log.Open(now, need)
-				s.log.Add(now, owed)
+		for i := range l {
+			if l[i].Algorithm != headgate.SlidingWindow {
+				s.counters[i] = algorithm.Settle(&l[i], algorithm.Advance(&l[i], s.counters[i], now), now, units, at, used[i])
+				continue
+			}
+			switch {
+			case units < 0:
+				s.log.Refund(-units, at)
+			case units > 0:
+				if owed := s.log.Owable(now, units, need); owed > 0 {
+					s.log.Open(now, need)
+					s.log.Add(now, owed)
+				}
 			}
 		}
 		return s
@@ -164,12 +180,18 @@ func model(rule *headgate.Rule) porcupine.Model {
 		},
 		Init: func() any { return state{log: new(algorithm.Log), notes: map[string]note{}} },
 		Step: func(before, input, output any) (bool, any) {
-			next, want := step(before.(state), input.(call), output.(answer))
-			return want == output.(answer), next
+			got := output.(answer)
+			next, want := step(before.(state), input.(call), got)
+			for i := range got.remaining {
+				if got.remaining[i] == untold {
+					want.remaining[i] = untold
+				}
+			}
+			return want == got, next
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)
-			return x.bucket == y.bucket && x.window == y.window && maps.Equal(x.notes, y.notes) && x.log.Equal(y.log)
+			return x.counters == y.counters && maps.Equal(x.notes, y.notes) && x.log.Equal(y.log)
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 	}
