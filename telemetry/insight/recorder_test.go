@@ -258,6 +258,31 @@ func TestMinutesAndHeat(t *testing.T) {
 	}
 }
 
+// TestLargeUse: a key that uses more than 2^32 units in a minute, bytes or money, is told as it is, in
+// the present minute and in a past one.
+func TestLargeUse(t *testing.T) {
+	t.Parallel()
+	c := start()
+	r := newRecorder(t, insight.Options{Now: c.Now})
+	door := r.Door("")
+	rule := headgate.MustRule("r", headgate.PerMinute(headgate.MaxCount))
+	const cost = 10<<30 + 1
+	for minute := range int64(2) {
+		for range 3 {
+			door.Decided(0, []headgate.Check{{Rule: rule, Key: "k", Cost: cost}}, decided(rule, minute == 0, 9))
+		}
+		h, ok := r.Heat("r", insight.Last(2*time.Minute), 10)
+		if want := []string{"[[0 32212254723] [0 0]]", "[[32212254723 0] [0 32212254723]]"}[minute]; !ok || len(h.Rows) != 1 || fmt.Sprint([][]int64{h.Rows[0].Use, h.Rows[0].Denied}) != want {
+			t.Errorf("minute %d: the heat is %+v, want %s", minute, h, want)
+		}
+		asked := r.Key("r", "k").Asked
+		if last := asked[len(asked)-1-int(minute):]; fmt.Sprint(last) != []string{"[32212254723]", "[32212254723 32212254723]"}[minute] {
+			t.Errorf("minute %d: %v were asked for", minute, last)
+		}
+		c.add(time.Minute)
+	}
+}
+
 // TestMemory fills everything there is with the longest keys.
 func TestMemory(t *testing.T) {
 	t.Parallel()

@@ -675,7 +675,7 @@ func (f *ruleFigures) asked(v int, hash uint64, minute, now int64) int64 {
 	if minute == now {
 		for i := range f.views[v].entries {
 			if e := &f.views[v].entries[i]; e.hash == hash {
-				return int64(e.minute)
+				return e.minute
 			}
 		}
 		return 0
@@ -686,11 +686,11 @@ func (f *ruleFigures) asked(v int, hash uint64, minute, now int64) int64 {
 	}
 	for _, c := range made[v] {
 		if c.hash == hash {
-			return int64(c.weight)
+			return c.weight
 		}
 	}
 	if n := len(made[v]); n == bounds[v].cells {
-		return int64(made[v][n-1].weight)
+		return made[v][n-1].weight
 	}
 	return 0
 }
@@ -864,9 +864,9 @@ func (r *Recorder) Heat(name string, of Range, most int) (Heat, bool) {
 			}
 		}
 	}
-	put := func(v int, minute int64, hash uint64, weight uint32) {
+	put := func(v int, minute int64, hash uint64, weight int64) {
 		if row := rows[hash]; row != nil && minute >= first {
-			[]([]int64){row.Use, row.Denied}[v][minute-first] = int64(weight)
+			[]([]int64){row.Use, row.Denied}[v][minute-first] = weight
 		}
 	}
 	for m := first; m <= min(last, r.minute-1); m++ {

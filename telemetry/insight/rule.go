@@ -180,7 +180,7 @@ func at[T any](list *[]T, i int) *T {
 // cell is the weight of one key in one minute.
 type cell struct {
 	hash   uint64
-	weight uint32
+	weight int64
 }
 
 type limitFigures struct {

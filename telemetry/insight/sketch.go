@@ -25,7 +25,7 @@ type entry struct {
 	count  int64
 	error  int64
 	key    []byte
-	minute uint32 // units within the current minute
+	minute int64  // units within the current minute
 	used   uint16 // the used part of the limit after the last decision, in thousandths
 	tier   uint8
 	first  uint8 // the minute of the step in which it was counted first
@@ -47,6 +47,9 @@ const (
 	// mostCounted is how much a sketch counts in all. So no sum over steps and instances overflows,
 	// whatever requests cost.
 	mostCounted = 1 << 56
+	// mostInMinute is how many units of a key are counted in a minute. So no sum over minutes and a
+	// hundred instances overflows.
+	mostInMinute = 1 << 48
 )
 
 // budget takes bytes from a budget of memory. It reports false, and takes nothing, if they are not
@@ -94,10 +97,8 @@ func (s *sketch) add(hash uint64, key []byte, weight, units int64, minute uint8,
 	return e
 }
 
-// addMinute adds weight to sum, and returns at most the largest uint32.
-func addMinute(sum uint32, weight int64) uint32 {
-	return uint32(min(int64(sum)+weight, 1<<32-1))
-}
+// addMinute adds weight to sum, up to mostInMinute.
+func addMinute(sum, weight int64) int64 { return min(sum+weight, mostInMinute) }
 
 // grow makes room for more entries. It reports false if there is no room or memory for them, or if
 // a key was replaced already: from then on a new key must start from the smallest count.

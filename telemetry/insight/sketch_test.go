@@ -205,7 +205,7 @@ func TestSketchOfLargeCosts(t *testing.T) {
 	for range 3000 {
 		s.add(7, []byte("k"), 1<<53-1, 1<<53-1, 0, func(int) bool { return true })
 	}
-	if e := &s.entries[0]; s.total != mostCounted || e.count != mostCounted || e.minute != 1<<32-1 {
+	if e := &s.entries[0]; s.total != mostCounted || e.count != mostCounted || e.minute != mostInMinute {
 		t.Errorf("the total is %d, the count %d and that of the minute %d", s.total, e.count, e.minute)
 	}
 }
