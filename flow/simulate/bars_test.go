@@ -313,6 +313,35 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// A server without workers, shared or not, answers nobody until it has some again.
+func TestWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		scenario := simulate.Quiet()
+		scenario.Length, scenario.From = 6*time.Second, 0
+		scenario.Server.Shared = shared
+		scenario.Server.Workers = simulate.Between(2*time.Second, 4*time.Second, 0, 20)
+		gate, err := permits.New(permits.Config{Limit: 1000, Shared: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		virtual, _ := simulate.Virtual()
+		r := simulate.Run(virtual, scenario, simulate.Subject{Gate: gate})
+		good := func(from, to int) (sum float64) {
+			for _, p := range r.Points {
+				if p.At >= time.Duration(from)*time.Second && p.At < time.Duration(to)*time.Second {
+					sum += p.Good
+				}
+			}
+			return sum
+		}
+		// A queue ends what its workers have begun.
+		if before, none, after := good(0, 2), good(3, 4), good(5, 6); before == 0 || none != 0 || after == 0 {
+			t.Errorf("shared %t: work answered before %.0f, without workers %.0f, after %.0f", shared, before, none, after)
+		}
+	}
+}
+
 // The same scenario and the same subject have the same result.
 func TestRunIsDeterministic(t *testing.T) {
 	t.Parallel()

@@ -250,6 +250,9 @@ func (r *run) share() {
 	}
 	r.pace = min(float64(r.Server.Workers(r.now))/float64(n), 1) / r.Server.Work(r.now).Seconds()
 	r.turn++
+	if r.pace == 0 {
+		return // Without workers nothing ends; look sees when there are some again.
+	}
 	turn := r.turn
 	r.events.add(r.now+time.Duration(math.Ceil(float64(r.shared.heap[0].at-r.had)/r.pace)), func() {
 		if r.turn == turn {
