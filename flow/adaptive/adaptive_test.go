@@ -234,6 +234,20 @@ func TestKneeCutsForOverloadAndForItsCeiling(t *testing.T) {
 	}
 }
 
+// Where nothing succeeds any more, the limit is lowered however much of the overload was tolerated before.
+func TestKneeDoesNotTolerateThatNothingSucceeds(t *testing.T) {
+	t.Parallel()
+	same := func(int) time.Duration { return 50 * time.Millisecond }
+	for _, tolerated := range []float64{0.5, 0.7, 0.9, 0.99} {
+		k := mustKnee(t, KneeConfig{Initial: 100})
+		now := feed(k, 0, 200, time.Millisecond, same, flow.Success)
+		k.tolerated = tolerated
+		if feed(k, now, 3000, time.Millisecond, same, flow.Overload); k.Limit() > 10 {
+			t.Errorf("with %.2f tolerated, the limit is %d after three seconds of nothing but overload", tolerated, k.Limit())
+		}
+	}
+}
+
 // What little long work shows is vague. These are the numbers of three routes on a server that all work
 // shares, after the limit went up by a quarter.
 func TestLittleLongWorkIsVague(t *testing.T) {

@@ -204,7 +204,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	grows := max(grows, k.limit/max(k.limit-some, 1))
 	slow := max(slow, k.limit/max(k.limit-many, 1))
 	switch certain := k.ratio(&s, -doubt); {
-	case s.share-doubt*s.vague > bearable+1.3*k.tolerated:
+	case s.share-doubt*s.vague > k.bears():
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
 		if !k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5)) {
@@ -451,13 +451,17 @@ func (k *Knee) atLeast(now time.Duration, at typical) {
 	k.base.short, k.base.long = max(k.base.short, at.short), max(k.base.long, at.long)
 }
 
+// bears returns the share of overload above which the limit is lowered. It is below 1 whatever is
+// tolerated: where nothing succeeds any more, a lower limit may help.
+func (k *Knee) bears() float64 { return min(bearable+1.3*k.tolerated, (1+k.tolerated)/2) }
+
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	before := k.trial.before
 	moved := math.Floor(k.limit) / math.Floor(before.limit)
 	blur := doubt * math.Hypot(s.vague, before.vague)
 	fewer := s.share < min(0.6*before.share, before.share-blur)
-	if moved > 0.5 && !fewer && s.share > bearable+1.3*k.tolerated {
+	if moved > 0.5 && !fewer && s.share > k.bears() {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
