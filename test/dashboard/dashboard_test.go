@@ -21,6 +21,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 
 	"github.com/headgate/headgate/test/servers"
@@ -254,6 +255,20 @@ func until(t *testing.T, ctx context.Context, script string) { //nolint:revive /
 	}
 }
 
+// click clicks at an element, once it is there and nothing lies over it. All of that is one script:
+// where the mouse of the library arrives, the page may have moved since it was asked where to go.
+func click(t *testing.T, ctx context.Context, selector string) { //nolint:revive // The context is the tab.
+	t.Helper()
+	until(t, ctx, fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e?.scrollIntoView({ block: "center" });
+		const box = e?.getClientRects()[0];
+		const there = box && !e.disabled && e.contains(document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2));
+		if (there) e.click();
+		return there;
+	})()`, selector))
+}
+
 func signIn(t *testing.T, ctx context.Context, s *site) { //nolint:revive // The context is the tab.
 	t.Helper()
 	do(t, ctx, chromedp.Navigate(s.pages), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", "not the admin token\r"))
@@ -271,10 +286,10 @@ func abuser(t *testing.T, c *chromium) {
 	signIn(t, ctx, s)
 	until(t, ctx, `document.querySelector(".lead")?.textContent.startsWith("Most denials come from the rule downloads")`)
 	until(t, ctx, `document.querySelector("td a[data-link]")?.textContent === "downloads"`)
-	do(t, ctx, chromedp.Click("td a[data-link]"))
+	click(t, ctx, "td a[data-link]")
 	until(t, ctx, `document.querySelector(".lead")?.textContent.includes("Most denials go to one key")`)
 	until(t, ctx, `document.querySelector("td a.key")?.textContent === "203.0.113.66"`)
-	do(t, ctx, chromedp.Click("td a.key"))
+	click(t, ctx, "td a.key")
 	until(t, ctx, `document.querySelector(".lead")?.textContent.startsWith("10 per 1h is used up.")`)
 	until(t, ctx, `document.querySelectorAll(".state").length === 2 && document.querySelectorAll("td time").length > 0`)
 
@@ -288,9 +303,10 @@ func abuser(t *testing.T, c *chromium) {
 	}
 
 	// An override is written for the policy file, for this key alone.
-	do(t, ctx, chromedp.Click(".head .row button"), chromedp.WaitVisible("#override-limits"))
+	click(t, ctx, ".head .row button")
+	do(t, ctx, chromedp.WaitVisible("#override-limits"))
 	until(t, ctx, `document.querySelector("dialog pre").textContent.startsWith('    overrides:\n      - match: { ip: "203.0.113.66" }\n        limits: [10 per 1h]\n        until: 20')`)
-	do(t, ctx, chromedp.Click(`dialog[open] .row:last-child button:last-child`))
+	click(t, ctx, `dialog[open] .row:last-child button:last-child`)
 	until(t, ctx, `!document.querySelector("dialog[open]")`)
 
 	// Times are rounded up, and nothing is 59 min 60 s.
@@ -305,15 +321,17 @@ func abuser(t *testing.T, c *chromium) {
 	until(t, ctx, `document.querySelector("h1.key")?.textContent === "203.0.113.66"`)
 
 	// A reset needs the name of the rule.
-	do(t, ctx, chromedp.Click(".head button.danger"), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm", "download"))
+	click(t, ctx, ".head button.danger")
+	do(t, ctx, chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm", "download"))
 	if !eval[bool](t, ctx, `document.querySelector("dialog button.danger").disabled`) {
 		t.Error("a reset does not need the name of the rule")
 	}
 	do(t, ctx, chromedp.SendKeys("#confirm", "s\r"))
 	until(t, ctx, `document.querySelector(".lead")?.textContent.startsWith("There is room now.")`)
-	do(t, ctx, chromedp.Click(`nav a[href="/audit"]`))
+	click(t, ctx, `nav a[href="/audit"]`)
 	until(t, ctx, `document.body.innerText.includes("rule downloads, key 203.0.113.66")`)
-	do(t, ctx, chromedp.Click("#leave"), chromedp.WaitVisible("#token"))
+	click(t, ctx, "#leave")
+	do(t, ctx, chromedp.WaitVisible("#token"))
 }
 
 // play asks for the first requests of the log whether they may pass, and for an abuser's
@@ -371,8 +389,7 @@ func pages(t *testing.T, c *chromium) {
 	}
 	// What was before the start is shown with its day, and what happened then.
 	do(t, ctx, chromedp.Navigate(s.pages+"/"))
-	// A click at coordinates would miss a button that moves when the page gets its first figures.
-	until(t, ctx, `(() => { const button = document.querySelector('[data-f="range10080m"]'); button?.click(); return button; })()`)
+	click(t, ctx, `[data-f="range10080m"]`)
 	until(t, ctx, `document.body.textContent.includes("Requests and rules are from a file.") && [...document.querySelectorAll("td")].some((td) => td.textContent === "old")`)
 	until(t, ctx, `[...document.querySelectorAll("details tr")].some((tr) => /^\d\d-\d\d \d\d:\d\d99/.test(tr.textContent) && tr.textContent.endsWith("4,321")) && document.body.textContent.includes("of the day before yesterday")`)
 
@@ -455,7 +472,7 @@ func live(t *testing.T, c *chromium) {
 	s := start(t)
 	ctx := c.window(t)
 	signIn(t, ctx, s)
-	do(t, ctx, chromedp.Click(`nav a[href="/denials"]`))
+	click(t, ctx, `nav a[href="/denials"]`)
 	until(t, ctx, `document.getElementById("main").dataset.shown === "/denials" && document.getElementById("status").className !== "status"`)
 	for i := range 3 {
 		key := fmt.Sprintf("live-%d", i)
@@ -469,4 +486,15 @@ func live(t *testing.T, c *chromium) {
 	}
 	do(t, ctx, chromedp.SendKeys(`input[type="search"]`, "live-1"))
 	until(t, ctx, `[...document.querySelectorAll("td a.key")].length > 0 && [...document.querySelectorAll("td a.key")].every((a) => a.textContent === "live-1")`)
+
+	// A link can be followed while rows come: what is pressed stays until it is let go.
+	for end := time.Now().Add(within); !eval[bool](t, ctx, `location.pathname === "/key"`); {
+		if time.Now().After(end) {
+			t.Fatal("a click is lost when the rows change between press and release")
+		}
+		at := eval[[2]float64](t, ctx, `(() => { const box = document.querySelector("td a.key").getBoundingClientRect(); return [box.left + box.width / 2, box.top + box.height / 2]; })()`)
+		do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, at[0], at[1], chromedp.ButtonLeft, chromedp.ClickCount(1)))
+		_ = eval[bool](t, ctx, `document.querySelector('input[type="search"]').dispatchEvent(new Event("input"))`)
+		do(t, ctx, chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, at[0], at[1], chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	}
 }

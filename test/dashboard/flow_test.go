@@ -50,7 +50,7 @@ func flowPage(t *testing.T, c *chromium) {
 	s.acquire(t, "other", evil[1])
 	ctx := c.window(t)
 	signIn(t, ctx, s)
-	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`))
+	click(t, ctx, `nav a[href="/flow"]`)
 	until(t, ctx, `document.querySelector(".state .small")?.textContent === "3 of 3 in use"`)
 	text := func(selector string) []string {
 		return eval[[]string](t, ctx, fmt.Sprintf(`[...document.querySelectorAll(%q)].map((e) => e.textContent)`, selector))
@@ -64,17 +64,18 @@ func flowPage(t *testing.T, c *chromium) {
 	until(t, ctx, `[...document.querySelectorAll(".fact")].some((f) => f.textContent === "12,000lag")`)
 	until(t, ctx, `[...document.querySelectorAll(".fact")].some((f) => f.textContent === "87wait in the queue")`)
 	until(t, ctx, `document.body.innerText.includes("1 partition paused") && document.body.innerText.includes("not connected")`)
-	do(t, ctx, chromedp.Click(".state details summary"))
+	click(t, ctx, ".state details summary")
 	until(t, ctx, `document.querySelector("details[open]")?.innerText.includes("4 more partitions")`)
 
 	// A permit is revoked with the name of the rule only, and the audit keeps it.
-	do(t, ctx, chromedp.Click(`button[aria-label="Revoke the permit of worker-1"]`), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm", "report\r"))
+	click(t, ctx, `button[aria-label="Revoke the permit of worker-1"]`)
+	do(t, ctx, chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm", "report\r"))
 	if !eval[bool](t, ctx, `document.querySelector("dialog[open] button.danger").disabled`) {
 		t.Error("a permit is revoked without the name of the rule")
 	}
 	do(t, ctx, chromedp.SendKeys("#confirm", "s\r"))
 	until(t, ctx, `!document.querySelector("dialog[open]") && document.querySelector(".state .chip.warn") && !document.querySelector('button[aria-label="Revoke the permit of worker-1"]')`)
 	until(t, ctx, `document.querySelector("details[open]")`) // It stays open.
-	do(t, ctx, chromedp.Click(`nav a[href="/audit"]`))
+	click(t, ctx, `nav a[href="/audit"]`)
 	until(t, ctx, `document.body.innerText.includes("rule reports, key acme, holder worker-1")`)
 }

@@ -49,7 +49,8 @@ func labPage(t *testing.T, c *chromium) {
 	signIn(t, ctx, s)
 	shown := `document.getElementById("main")?.dataset.shown === "/lab" && document.querySelector(".lane .figure b")?.textContent !== ""`
 	// The link loads another document, which may run WebAssembly.
-	do(t, ctx, chromedp.Click(`nav a[href="/lab"]`), chromedp.WaitVisible(".lane"))
+	click(t, ctx, `nav a[href="/lab"]`)
+	do(t, ctx, chromedp.WaitVisible(".lane"))
 	until(t, ctx, shown)
 
 	// Each step of the lesson asks, and is answered by what the code decides.
@@ -61,10 +62,10 @@ func labPage(t *testing.T, c *chromium) {
 		{"9", "Right: 9. 10 of them are admitted, and leave one by one."},
 	} {
 		until(t, ctx, fmt.Sprintf(`document.querySelector(".lesson h3").textContent.startsWith("%d of 5: ") && !document.querySelector(".lesson").innerText.includes("Choose")`, i+1))
-		do(t, ctx, chromedp.Click(fmt.Sprintf(`.lesson [data-f="say%s"]`, step.answer)))
+		click(t, ctx, fmt.Sprintf(`.lesson [data-f="say%s"]`, step.answer))
 		until(t, ctx, fmt.Sprintf(`document.querySelector(".lesson").innerText.includes(%q) && document.querySelector(".lesson").innerText.includes("Choose ")`, step.said))
 		if i < 4 {
-			do(t, ctx, chromedp.Click(`.lesson [data-f="Next"]`))
+			click(t, ctx, `.lesson [data-f="Next"]`)
 		}
 	}
 
@@ -119,11 +120,11 @@ func labPage(t *testing.T, c *chromium) {
 		}
 		set("trace", "boundary", "change")
 		until(t, ctx, row("Fixed window")+` === "Fixed window 20 0 20 –" && `+row("Sliding window")+` === "Sliding window 10 10 10 –"`)
-		do(t, ctx, chromedp.Click(".labplay button:nth-child(2)"))
+		click(t, ctx, ".labplay button:nth-child(2)")
 		until(t, ctx, `document.querySelector(".labclock").textContent === "19.1 s"`)
-		do(t, ctx, chromedp.Click(".labplay button:nth-child(1)"))
+		click(t, ctx, ".labplay button:nth-child(1)")
 		until(t, ctx, `parseFloat(document.querySelector(".labclock").textContent) > 19.3`)
-		do(t, ctx, chromedp.Click(".labplay button:nth-child(1)"))
+		click(t, ctx, ".labplay button:nth-child(1)")
 		set("cursor", "19980", "input")
 		set("count", "15", "input")
 		until(t, ctx, `document.body.innerText.includes("The limit was changed at 20.0 s. What was used stays used.") && `+row("Sliding window")+`.startsWith("Sliding window 15 ")`)
@@ -143,7 +144,8 @@ func labPage(t *testing.T, c *chromium) {
 	use()
 	// Away from the Lab, nothing may be compiled. The row of pages may have scrolled under the bar.
 	_ = eval[bool](t, ctx, "scrollTo(0, 0), true")
-	do(t, ctx, chromedp.Click(`nav a[href="/flow"]`), chromedp.WaitVisible(`nav a[href="/flow"][aria-current]`))
+	click(t, ctx, `nav a[href="/flow"]`)
+	do(t, ctx, chromedp.WaitVisible(`nav a[href="/flow"][aria-current]`))
 	if got := eval[string](t, ctx, `WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])).then(() => "compiled", (e) => e.name)`); got != "CompileError" {
 		t.Errorf("a page compiles WebAssembly: %s", got)
 	}

@@ -107,7 +107,7 @@ func TestQuestions(t *testing.T) {
 	each("/", func() {
 		until(t, ctx, fmt.Sprintf(`document.querySelector('[aria-label="Clients"] td a')?.textContent === %q`, culprit))
 		until(t, ctx, `document.body.innerText.includes("scanners")`)
-		do(t, ctx, chromedp.Click(`[aria-label="Clients"] td a`))
+		click(t, ctx, `[aria-label="Clients"] td a`)
 		answers(map[string]string{
 			"who": "ip " + culprit, "rule": "login, by its limit 5 per 1h", "why": "5 per 1h is used up. One more unit fits in ", "since": "Denied since ",
 			"us": "It is the client", "needs": " per 1h instead of 5 per 1h: it asked for ", "changed": "the instance gate-1 was started at ",
@@ -120,7 +120,7 @@ func TestQuestions(t *testing.T) {
 		if shown := eval[string](t, ctx, "location.href + document.querySelector('[aria-label=Clients]').innerText"); strings.Contains(shown, "key-of-acme") {
 			t.Errorf("the secret is shown: %s", shown)
 		}
-		do(t, ctx, chromedp.Click(`[aria-label="Clients"] td a`))
+		click(t, ctx, `[aria-label="Clients"] td a`)
 		answers(map[string]string{"who": "known as tenant acme", "rule": "search, by its limit 3 per 1h"})
 	})
 	each("/clients", func() {

@@ -14,14 +14,23 @@ export function h(tag, props, ...children) {
   return e;
 }
 
-// swap shows other children, and keeps the focus on the one that has the same name.
+// swap shows other children, and keeps the focus on the one that has the same name. What is pressed
+// stays until it is let go: a browser makes a click only of an element that was there all the time,
+// and a page of denials may change twenty times a second.
 export function swap(into, ...children) {
+  if (pressed && into.contains(pressed)) { later.set(into, children); return; }
   const name = into.contains(document.activeElement) ? document.activeElement.dataset.f : undefined;
   const at = into.querySelector(".scroll")?.scrollLeft;
   into.replaceChildren(...children.flat(4).filter(Boolean));
   if (at) into.querySelector(".scroll").scrollLeft = at;
   if (name) for (const e of into.querySelectorAll("[data-f]")) if (e.dataset.f === name) { e.focus({ preventScroll: true }); break; }
 }
+let pressed = null;
+const later = new Map();
+// The click comes after the pointer is up, and before timers.
+const letGo = () => setTimeout(() => { pressed = null; for (const [into, children] of later) { later.delete(into); swap(into, ...children); } });
+addEventListener("pointerdown", (e) => { if (!e.button) pressed = e.target; }, true);
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, letGo);
 
 const whole = new Intl.NumberFormat("en-US");
 export const num = (n) => whole.format(Math.round(n));
