@@ -34,7 +34,7 @@ type market struct {
 }
 
 var openMarket = sync.OnceValues(func() (*market, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	r, err := open(ctx)
 	if err != nil {

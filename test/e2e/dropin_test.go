@@ -57,6 +57,7 @@ func readDropIn(t *testing.T) dropIn {
 // after: the same settings, the same files, the same Envoy, the same answers.
 func TestChangeTheImage(t *testing.T) {
 	t.Parallel()
+	program := buildOriginal(t)
 	awayFromMidnight(t)
 	page, dir := readDropIn(t), t.TempDir()
 	config := filepath.Join(dir, "data", "ratelimit", "config")
@@ -69,7 +70,7 @@ func TestChangeTheImage(t *testing.T) {
 	redis := servers.Start(t, servers.Redis)
 	var answers []string
 	for name, start := range map[string][]string{
-		"before": {buildOriginal(t)},
+		"before": {program},
 		// The entry point of the image, and the command.
 		"after": {binary, page.command},
 	} {

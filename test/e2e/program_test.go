@@ -56,11 +56,11 @@ func until(t *testing.T, what string, is func() bool) {
 // patiently is the URL of a Redis with time to connect, which a busy machine needs.
 func patiently(url string) string { return url + "?connect_timeout=30s" }
 
-// command is a program that is killed when the test ends, after some minutes in any
+// command is a program that is killed when the test ends, after twenty minutes in any
 // case, and with this process.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*within)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*within)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
 	servers.Bind(cmd)

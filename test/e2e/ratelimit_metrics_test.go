@@ -30,6 +30,7 @@ func theirSeries(t *testing.T, address string) map[string]string {
 // same values after the same requests.
 func TestMetricsOfEnvoyproxyRatelimit(t *testing.T) {
 	t.Parallel()
+	program := buildOriginal(t)
 	awayFromMidnight(t)
 	redis := servers.Start(t, servers.Redis)
 	root := t.TempDir()
@@ -53,7 +54,7 @@ descriptors:
 	}
 	ports := freePorts(t, 4)
 	metrics := net.JoinHostPort("127.0.0.1", ports[0])
-	theirs := rateLimiter(t, startOriginal(t, buildOriginal(t), root, redis.Addr(), "DISABLE_STATS=false", "STATS_FLUSH_INTERVAL=100ms", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics))
+	theirs := rateLimiter(t, startOriginal(t, program, root, redis.Addr(), "DISABLE_STATS=false", "STATS_FLUSH_INTERVAL=100ms", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics))
 	cmd := command(t, binary, "ratelimit")
 	mine := net.JoinHostPort("127.0.0.1", ports[1])
 	cmd.Env = append(os.Environ(), "HOST=127.0.0.1", "PORT="+ports[2], "GRPC_HOST=127.0.0.1", "GRPC_PORT="+ports[3], "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.Addr(), "REDIS_TIMEOUT="+patience,

@@ -35,9 +35,9 @@ const newerOriginal = "HEADGATE_TEST_ENVOYPROXY_RATELIMIT"
 // envoyproxy/ratelimit answers: codes, limits, names and what remains.
 func TestLikeEnvoyproxyRatelimit(t *testing.T) {
 	t.Parallel()
-	awayFromMidnight(t)
 	dir := t.TempDir()
 	program := buildOriginal(t)
+	awayFromMidnight(t)
 	g := generator{values: []string{"", "x", "xy", "xyz", "y", "*", "x*", "xy*"}, modes: []string{"shadow_mode", "detailed_metric", "value_to_metric"}}
 	if os.Getenv(newerOriginal) != "" {
 		g.values = append(g.values, "x*z", "*y*", "*z", "x*y*z")
@@ -88,7 +88,7 @@ var originalProgram = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*within)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*within)
 	defer cancel()
 	build := exec.CommandContext(ctx, "go", "install", original)
 	build.Env = append(os.Environ(), "GOBIN="+dir, "GOWORK=off", "GOFLAGS=-buildvcs=false -ldflags=-w")

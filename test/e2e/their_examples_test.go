@@ -20,9 +20,9 @@ import (
 // refused.
 func TestTheirConfigurations(t *testing.T) {
 	t.Parallel()
-	awayFromMidnight(t)
 	source, dir := sourceOfOriginal(t), t.TempDir()
 	program := buildOriginal(t)
+	awayFromMidnight(t)
 	for _, name := range []string{
 		"bad_limit_unit", "bad_yaml", "duplicate_key", "empty_domain", "empty_key", "misspelled_key", "misspelled_key2", "non_map_list",
 		"non_string_key", "replaces_empty", "replaces_self", "unlimited_with_unit",

@@ -80,7 +80,6 @@ func edits(t *testing.T) []edited {
 // Sentinels and of clusters need servers that their Makefile starts; test/topologies has such.
 func TestTheirIntegrationTests(t *testing.T) {
 	t.Parallel()
-	awayFromMidnight(t)
 	dir := filepath.Join(t.TempDir(), "ratelimit")
 	if err := os.CopyFS(dir, os.DirFS(sourceOfOriginal(t))); err != nil {
 		t.Fatal(err)
@@ -109,6 +108,7 @@ func TestTheirIntegrationTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awayFromMidnight(t)
 	// Each of the settings that their tests vary, once.
 	for _, run := range []string{
 		"^TestBasicConfig$/^(WithoutPerSecondRedis|WithPerSecondRedisWithLocalCache|WithoutPerSecondRedisWithCachePrefix)$",

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// startTime is how long a server may take until it answers. Most take some 20 ms; the rest
-	// is for a machine that is busy with other tests.
-	startTime = time.Minute
+	// startTime is how long a server may take until it answers. Most take some 20 ms, Kafka and
+	// RabbitMQ some seconds; the rest is for a machine that is busy with other tests.
+	startTime = 5 * time.Minute
 	// stopTime is how long a server may take to end on SIGTERM before it is killed.
 	stopTime = 10 * time.Second
 	// pollTime is the pause between two attempts.
@@ -62,8 +62,6 @@ type Daemon struct {
 	// serves.
 	command func() *exec.Cmd
 	ready   func(ctx context.Context) error
-	// startWithin is how long it may take until it serves. Zero means startTime.
-	startWithin time.Duration
 
 	mu      sync.Mutex // guards what follows
 	process *process   // nil while the server is down
@@ -127,11 +125,7 @@ func (d *Daemon) start() error {
 }
 
 func (d *Daemon) await(p *process) error {
-	startWithin := d.startWithin
-	if startWithin == 0 {
-		startWithin = startTime
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	for {
 		err := d.ready(ctx)
@@ -146,7 +140,7 @@ func (d *Daemon) await(p *process) error {
 		select {
 		case <-time.After(pollTime):
 		case <-ctx.Done():
-			return fmt.Errorf("no answer within %v: %w", startWithin, err)
+			return fmt.Errorf("no answer within %v: %w", startTime, err)
 		}
 	}
 }
