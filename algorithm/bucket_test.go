@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
-	"github.com/headgate/headgate/internal/race"
 )
 
 // one makes a rule of one limit and returns the limit, prepared for decisions.
@@ -88,7 +87,7 @@ func randomLimit(t testing.TB, rng *rand.Rand) *headgate.Limit {
 // of any size: the levels are equal, not just near.
 func TestBucketLosesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range race.Fewer(2000) {
+	for range 2000 {
 		l := randomLimit(t, rng)
 		now := epoch
 		var s algorithm.State

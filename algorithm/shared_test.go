@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
-	"github.com/headgate/headgate/internal/race"
 )
 
 // TestSharedBucket: whatever lists take turns on a bucket and give units back, what no list has
@@ -19,7 +18,7 @@ func TestSharedBucket(t *testing.T) {
 		cost int64
 		list int
 	}
-	for seed := range uint64(race.Fewer(3000)) {
+	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 6))
 		lists := make([]headgate.Limit, 2+rng.IntN(6))
 		var fastest, largest int64

@@ -7,7 +7,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
-	"github.com/headgate/headgate/internal/race"
 )
 
 // charge charges a log under a list of limits.
@@ -25,7 +24,7 @@ func used(g *algorithm.Log, r *headgate.Rule, now headgate.Instant) int64 {
 // order, what a list has charged is inside its windows for as long as they are.
 func TestOtherListsForgetNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for round := range race.Fewer(300) {
+	for round := range 300 {
 		rules := make([]*headgate.Rule, 2+rng.IntN(7))
 		for i := range rules {
 			period := time.Duration(1+rng.Int64N(int64(1)<<(3+rng.IntN(20)))) * time.Microsecond

@@ -73,25 +73,28 @@ func TestEveryModuleIsInTheWorkspace(t *testing.T) {
 	}
 }
 
-// TestTestsOfEveryPackageRun: what tests leave out under the race detector runs without it. The
-// lists TWICE and COUNT of the Makefile say of which packages.
+// TestTestsOfEveryPackageRun: what tests leave out under the race detector runs without it, and where
+// something may run side by side it runs. The lists of the Makefile say of which packages.
 func TestTestsOfEveryPackageRun(t *testing.T) {
 	root, _, packages := load(t)
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lists := regexp.MustCompile(`(?m)^(?:TWICE|COUNT)\s*:=((?:.*\\\n)*.*)$`).FindAllStringSubmatch(string(makefile), -1)
-	if len(lists) != 2 {
-		t.Fatalf("the Makefile has %d of the lists TWICE and COUNT", len(lists))
+	lists := make(map[string][]string)
+	for _, found := range regexp.MustCompile(`(?m)^(TWICE|COUNT|PLAIN)\s*:=((?:.*\\\n)*.*)$`).FindAllStringSubmatch(string(makefile), -1) {
+		lists[found[1]] = strings.Fields(found[2])
 	}
-	listed := append(strings.Fields(lists[0][1]), strings.Fields(lists[1][1])...)
-	listed = append(listed, ".") // always
+	if len(lists) != 3 {
+		t.Fatalf("the Makefile has %d of the lists TWICE, COUNT and PLAIN", len(lists))
+	}
+	listed := append(slices.Concat(lists["TWICE"], lists["COUNT"]), ".") // always
 	less := regexp.MustCompile(`race\.Enabled|race\.Fewer|(?m)^//go:build !race$`)
+	beside := regexp.MustCompile(`(?m)^\s*go [^/\n]*$|\.Go\(|"sync"|"sync/atomic"|synctest|bubbletest`)
 	found := 0
 	for _, p := range packages {
 		dir := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(p.Path, Root), "/"), ".")
-		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +103,10 @@ func TestTestsOfEveryPackageRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !less.Match(text) {
+			if slices.Contains(lists["PLAIN"], dir) && dir != "bench/flow" && beside.Match(text) { // It has virtual time.
+				t.Errorf("%s may run something side by side: take its package off the list PLAIN in the Makefile", file)
+			}
+			if !strings.HasSuffix(file, "_test.go") || !less.Match(text) {
 				continue
 			}
 			if found++; !slices.Contains(listed, dir) {

@@ -1,5 +1,3 @@
-//go:build !race
-
 package lint
 
 import (
@@ -12,8 +10,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/policy"
 )
-
-// These tests prove nothing when they do less, and have one goroutine each.
 
 // TestLongWaysAround has circles that take long to be found: each begins with the next
 // fifty of a long row, whose end leads to its beginning only. Not all are looked for, and
