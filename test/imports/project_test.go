@@ -2,26 +2,40 @@ package imports
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// load returns the project's own packages.
+// project is what the go command says, which takes a second of a processor: its root, the directories
+// of its modules and its own packages.
+var project = sync.OnceValue(func() (p struct {
+	root     string
+	modules  []string
+	packages []Package
+	err      error
+},
+) {
+	ctx := context.Background()
+	if p.root, p.modules, p.err = Workspace(ctx); p.err == nil {
+		p.packages, p.err = Load(ctx, p.root, p.modules)
+	}
+	return p
+})
+
+// load returns the project, or fails the test.
 func load(t *testing.T) (root string, modules []string, packages []Package) {
 	t.Helper()
-	root, modules, err := Workspace(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	p := project()
+	if p.err != nil {
+		t.Fatal(p.err)
 	}
-	packages, err = Load(t.Context(), root, modules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root, modules, packages
+	return p.root, p.modules, p.packages
 }
 
 func TestProjectKeepsTheRules(t *testing.T) {
