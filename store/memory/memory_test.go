@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/race"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -56,13 +57,14 @@ func TestAllocations(t *testing.T) {
 			{Rule: headgate.MustRule("b", headgate.PerHour(1)), Key: "k"},
 			{Rule: headgate.MustRule("b", headgate.PerHour(1)), Key: "l"},
 		}
-		dst := make([]headgate.Decision, 0, 8)
-		if n := testing.AllocsPerRun(1000, func() {
-			if _, err := s.Take(context.Background(), headgate.OpTake, checks, dst); err != nil {
-				t.Error(err)
+		for want, dst := range [][]headgate.Decision{make([]headgate.Decision, 0, 8), nil} {
+			if n := testing.AllocsPerRun(1000, func() {
+				if _, err := s.Take(context.Background(), headgate.OpTake, checks, dst); err != nil {
+					t.Error(err)
+				}
+			}); n != float64(want) && !race.Enabled { // its build of slices.Grow allocates more
+				t.Errorf("%v allocations with room for %d decisions, want %d", n, cap(dst), want)
 			}
-		}); n != 0 {
-			t.Errorf("%v allocations, want 0", n)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -125,9 +126,6 @@ func (s *Store) takeLocked(rule *headgate.Rule, key string, cost int64) (allowed
 	return d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter, d.Delay, d.At, nil
 }
 
-// keyLimits is how many limits TakeKey is for.
-const keyLimits = 4
-
 // TakeKey implements [store.Single]. All counters are in one shard, which it locks. It does the same as
 // takeSeveral, without a Check and a Decision for each limit. The rules must not have a sliding window
 // or a penalty, only because it would find that out too late to be quick.
@@ -141,14 +139,14 @@ func (s *Store) TakeKey(_ context.Context, rules []*headgate.Rule, key string, c
 		n += len(rule.Limits())
 		s.fetch(rule, s.under(rule, hash))
 	}
-	if n == 0 || n > keyLimits {
+	if n == 0 || n > wordLimits {
 		return
 	}
 	now, sh := s.read(), s.shardOf(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now = s.timeIn(now, sh)
-	var room [keyLimits]drawn
+	var room [wordLimits]drawn
 	for opened := true; opened; {
 		opened, allowed = false, true
 		rest := room[:n]
@@ -204,9 +202,11 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 	return s.change(op, checks, dst), nil
 }
 
-// few is how many checks and limits most requests have at most, and inline how many limits a request
-// may have before it needs the heap.
 const (
+	// wordLimits is how many limits are decided together as Words, and for how many TakeKey is.
+	wordLimits = 4
+	// few is how many other limits most requests have at most, and inline how many a request may have
+	// before it needs the heap.
 	few    = 3
 	inline = 8
 )
@@ -223,23 +223,24 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 			words = words && a != headgate.SlidingWindow && a != headgate.Penalty
 		}
 	}
-	if n > few {
+	dst = slices.Grow(dst, n)
+	if n > wordLimits {
 		var hashes [headgate.MaxChecks]uint64
 		var order [headgate.MaxChecks]uint8
 		return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, nil, n, dst)
 	}
-	var hashes [few]uint64 // there are no more checks than limits
-	var order [few]uint8
+	var hashes [wordLimits]uint64 // there are no more checks than limits
+	var order [wordLimits]uint8
 	l := &locked{hashes: hashes[:], order: order[:]}
 	if !words {
 		return s.decide(op, checks, l, nil, n, dst)
 	}
-	var room [few]drawn
+	var room [wordLimits]drawn
 	return s.decide(op, checks, l, room[:n], n, dst)
 }
 
-// decide decides about n limits and, if every one agrees, charges. words has room for each limit if
-// they are few and all may have Words; else it is nil.
+// decide decides about n limits and, if every one agrees, charges. words has room for each limit if all
+// may have Words and there are no more than wordLimits; else it is nil.
 func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, words []drawn, n int, dst []headgate.Decision) []headgate.Decision {
 	s.lock(checks, r)
 	defer s.unlock(r)
