@@ -368,7 +368,10 @@ func TestMistakesInSettings(t *testing.T) {
 		{"all at once", Settings{
 			Listen: "8080", Store: "redes://user:" + secret + "@host", StoreTimeout: time.Hour, MemoryMiB: -1,
 			HashKey: secret, Dialect: "x", DrainDelay: -1, ShutdownTimeout: 2 * time.Hour,
+			GRPCConnectionAge: time.Millisecond, GRPCConnectionGrace: 100 * time.Millisecond,
 		}, `listen: "8080" is not host:port, such as 127.0.0.1:8080 or :8080
+--grpc-connection-age: is 1ms, must be 1s or more, or 0s
+--grpc-connection-grace: is 100ms, must be 1s or more, or 0s
 --store: it is neither memory, nor does it begin with redis://, redis-sentinel:// or redis-cluster:// (rediss in the place of redis is for TLS), postgres:// or memcached://
 hash key: has 6 bytes, must have 16 to 1024
 --store-timeout: is 1h0m0s, must be 1ms to 1m

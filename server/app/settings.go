@@ -39,7 +39,7 @@ type Settings struct {
 	EnvoyIndependent    bool          `help:"Charge each descriptor of an Envoy request on its own, as envoyproxy/ratelimit does, instead of all or none." env:"HEADGATE_ENVOY_INDEPENDENT" group:"Envoy"`
 	GRPCListen          string        `name:"grpc-listen" help:"Address to serve gRPC on. Empty means no gRPC." placeholder:"HOST:PORT" env:"HEADGATE_GRPC_LISTEN" group:"gRPC"`
 	GRPCConnectionAge   time.Duration `name:"grpc-connection-age" help:"Maximum age of a gRPC connection, 1s or more. Then its client is told to reconnect, so that load balancers spread callers again. 0s means no maximum." default:"0s" env:"HEADGATE_GRPC_CONNECTION_AGE" group:"gRPC"`
-	GRPCConnectionGrace time.Duration `name:"grpc-connection-grace" help:"How long calls on a connection that has reached that age may take to finish. 0s means no limit." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE" group:"gRPC"`
+	GRPCConnectionGrace time.Duration `name:"grpc-connection-grace" help:"How long calls on a connection that has reached that age may take to finish, 1s or more. Then they fail, also those that only a pause has delayed. 0s means no limit." default:"0s" env:"HEADGATE_GRPC_CONNECTION_GRACE" group:"gRPC"`
 	GRPCStore           bool          `name:"grpc-store" help:"Let gRPC callers send their own rules and use this server as their store: for the Go client library." env:"HEADGATE_GRPC_STORE" group:"gRPC"`
 	// GRPCStoreToken is the token that those callers must send: 16 to 1024 bytes of visible ASCII.
 	// Empty means that anybody may bring rules.
@@ -205,8 +205,9 @@ func (s Settings) withDefaults() (Settings, error) {
 	if s.GRPCConnectionAge != 0 && s.GRPCConnectionAge < time.Second {
 		bad("--grpc-connection-age: is %v, must be 1s or more, or 0s", s.GRPCConnectionAge)
 	}
-	if s.GRPCConnectionGrace < 0 {
-		bad("--grpc-connection-grace: is %v, must be 0s or more", s.GRPCConnectionGrace)
+	// grpc-go counts the time that either process was paused, and fails what is then in progress.
+	if s.GRPCConnectionGrace != 0 && s.GRPCConnectionGrace < time.Second {
+		bad("--grpc-connection-grace: is %v, must be 1s or more, or 0s", s.GRPCConnectionGrace)
 	}
 	if s.GRPCListen == "" && (s.GRPCStore || s.GRPCStoreToken != "") {
 		bad("--grpc-store: gRPC is not served; give it an address")
