@@ -1,9 +1,10 @@
 package algorithm
 
 import (
-	"math/bits"
+	"math"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 )
 
 // The sliding counter estimates the units in a sliding window. It adds up all units of the current
@@ -36,7 +37,7 @@ func weight(l *headgate.Limit, s State, now headgate.Instant) int64 {
 	}
 	period := l.Micros()
 	left := period - max(0, int64(minus(now, s.Stamp)))
-	return scale(s.Extra, left, period, period-1)
+	return muldiv.Up(s.Extra, left, period, math.MaxInt64)
 }
 
 func retryCounter(l *headgate.Limit, s State, now headgate.Instant, cost int64) Micros {
@@ -44,10 +45,10 @@ func retryCounter(l *headgate.Limit, s State, now headgate.Instant, cost int64) 
 	room := l.Count - cost
 	if used <= room {
 		// The weight of the window before must shrink to the room that the current window leaves.
-		return minus(s.Stamp, now) + Micros(period-scale(room-used, period, before, 0))
+		return minus(s.Stamp, now) + Micros(period-muldiv.Down(room-used, period, before, math.MaxInt64))
 	}
 	// The current window must end, become the window before, and shrink to the room.
-	return minus(s.Stamp, now) + Micros(2*period-scale(room, period, used, 0))
+	return minus(s.Stamp, now) + Micros(2*period-muldiv.Down(room, period, used, math.MaxInt64))
 }
 
 func resetCounter(l *headgate.Limit, s State, now headgate.Instant) Micros {
@@ -79,12 +80,4 @@ func refundCounter(l *headgate.Limit, s State, cost int64, at headgate.Instant) 
 		return State{}
 	}
 	return s
-}
-
-// scale returns (a·b + round) / c. The result must fit in 63 bits.
-func scale(a, b, c, round int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	lo, carry := bits.Add64(lo, uint64(round), 0)
-	q, _ := bits.Div64(hi+carry, lo, uint64(c))
-	return int64(q)
 }

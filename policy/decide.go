@@ -3,11 +3,11 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 	"github.com/headgate/headgate/policy/models"
 )
 
@@ -135,18 +135,9 @@ func (s *Set) check(r *compiled, counts models.Counted, d Descriptor, cost int64
 	if factor == 0 || units == 0 {
 		return c, false, nil
 	}
-	units = times(units, factor)
+	units = muldiv.Down(units, factor, 1, headgate.MaxCount)
 	c = headgate.Check{Rule: limits, Key: key, Cost: units, Factor: factor, GiveBack: r.Reservation.GiveBack, Hints: r.Hints, Shadow: r.shadow(key)}
 	return c, true, err
-}
-
-// times returns a*b, or headgate.MaxCount if that is less.
-func times(a, b int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi != 0 || lo > headgate.MaxCount {
-		return headgate.MaxCount
-	}
-	return int64(lo)
 }
 
 // oldCheck returns the check of the same rule under the old hash key, while the hash key is being

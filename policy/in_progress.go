@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 )
 
 // InProgress bounds how many units of a rule's requests may be in progress at the same time. Each
@@ -237,7 +238,7 @@ func (s *Set) bound(i int32, d Descriptor, cost int64) (b Bound, binds bool, err
 	if factor == 0 {
 		return b, false, nil
 	}
-	b = Bound{Rule: r.Rule, Key: key, Units: min(times(max(cost, 1), factor), headgate.MaxPermits), Limit: limit, Shadow: r.shadow(key)}
+	b = Bound{Rule: r.Rule, Key: key, Units: muldiv.Down(max(cost, 1), factor, 1, headgate.MaxPermits), Limit: limit, Shadow: r.shadow(key)}
 	return b, true, err
 }
 

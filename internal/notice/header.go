@@ -2,12 +2,12 @@ package notice
 
 import (
 	"fmt"
-	"math/bits"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 )
 
 // Dialect is the set of headers that tell a client its limits. The zero Dialect
@@ -246,12 +246,9 @@ func advertised(l *headgate.Limit) (quota, window int64) {
 
 // refill is the time in microseconds, rounded up, in which units flow back at
 // num per den microseconds. Rules whose buckets take more than 100 years to
-// refill do not exist, so it fits.
+// refill do not exist.
 func refill(units, num, den int64) int64 {
-	hi, lo := bits.Mul64(uint64(units), uint64(den))
-	lo, carry := bits.Add64(lo, uint64(num-1), 0)
-	q, _ := bits.Div64(hi+carry, lo, uint64(num))
-	return int64(q)
+	return muldiv.Up(units, den, num, headgate.MaxRefill.Microseconds())
 }
 
 // untilMore is the time until a limit has more units than now, or a bound above

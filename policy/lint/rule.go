@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 	"github.com/headgate/headgate/internal/spelling"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/models"
@@ -389,10 +390,7 @@ func useless(a, b *headgate.Limit) string {
 		return ""
 	}
 	// same is what a's rate admits in b's period, rounded up. A smaller count of b would bind.
-	same := mulDiv(a.Count, b.Micros(), a.Micros())
-	if !slower(a, &headgate.Limit{Count: same, Period: b.Period}) {
-		same++
-	}
+	same := muldiv.Up(a.Count, b.Micros(), a.Micros(), unknown)
 	return fmt.Sprintf("%q has no larger burst (%d, not %d) and no higher rate (%d units in %s, not %d); %s",
 		a, peak(a), b.Capacity(), same, headgate.FormatPeriod(b.Period), b.Count, below(same))
 }
@@ -438,7 +436,7 @@ func slower(a, b *headgate.Limit) bool {
 func mostWithin(a, b *headgate.Limit) int64 {
 	if a.Algorithm == headgate.FixedWindow && b.Algorithm == headgate.FixedWindow {
 		if n := windowsWithin(a, b); n > 0 {
-			return mulDiv(a.Count, n, 1)
+			return muldiv.Down(a.Count, n, 1, unknown)
 		}
 	}
 	length := b.Micros()
@@ -447,14 +445,14 @@ func mostWithin(a, b *headgate.Limit) int64 {
 	}
 	switch a.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		return a.Capacity() + mulDiv(a.Count, length-1, a.Micros())
+		return a.Capacity() + muldiv.Down(a.Count, length-1, a.Micros(), unknown)
 	case headgate.SlidingWindow:
-		return mulDiv(a.Count, (length-1)/a.Micros()+1, 1)
+		return muldiv.Down(a.Count, (length-1)/a.Micros()+1, 1, unknown)
 	}
 	if a.Align > headgate.AlignHour {
 		return unknown
 	}
-	return mulDiv(a.Count, (length-1+a.Micros()-1)/a.Micros()+1, 1)
+	return muldiv.Down(a.Count, (length-1+a.Micros()-1)/a.Micros()+1, 1, unknown)
 }
 
 // shift is the most, in microseconds, by which a calendar window can be longer than usual because
@@ -502,16 +500,6 @@ func zone(l *headgate.Limit) string {
 // unknown is more than any limit admits. It is small enough that the sum of two such values does
 // not overflow.
 const unknown = math.MaxInt64 / 2
-
-// mulDiv returns min(⌊a·b/c⌋, unknown), for a ≥ 0, b ≥ 0 and c > 0.
-func mulDiv(a, b, c int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
-	if hi >= uint64(c) {
-		return unknown
-	}
-	q, _ := bits.Div64(hi, lo, uint64(c))
-	return int64(min(q, unknown))
-}
 
 // reliableTTL is the shortest time to live of permits that leaves enough time to repeat a renewal
 // that has failed.

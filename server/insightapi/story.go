@@ -3,13 +3,13 @@ package insightapi
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 	"github.com/headgate/headgate/policy"
 	"github.com/headgate/headgate/policy/models"
 	"github.com/headgate/headgate/server/history"
@@ -428,9 +428,7 @@ func needed(l *headgate.Limit, minutes []int64) (limit, asked string) {
 	other := *l
 	other.Count, other.Burst = most, 0
 	if l.Micros() < 60e6 {
-		hi, lo := bits.Mul64(uint64(most), uint64(l.Micros()))
-		count, rest := bits.Div64(hi, lo, 60e6)
-		other.Count = int64(count + min(rest, 1))
+		other.Count = muldiv.Up(most, l.Micros(), 60e6, most)
 	}
 	if most == 0 || other.Count <= l.Count {
 		return "", ""

@@ -1,11 +1,11 @@
 package share
 
 import (
-	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 )
 
 // Loan is what a holder asks for that keeps its counter when its grant changes, such as a region
@@ -146,19 +146,8 @@ func (h *Holder) held(tail int64) int64 {
 	for _, g := range append(h.Old, h.Grant) {
 		most = max(most, g.Burst)
 		if g.Tail > 0 && g.Tail < tail {
-			most = max(most, scaled(g.Burst, tail, g.Tail))
+			most = max(most, muldiv.Up(g.Burst, tail, g.Tail, headgate.MaxCount))
 		}
 	}
 	return most
-}
-
-// scaled returns n·by/of, rounded up, or headgate.MaxCount if that is less, for by > of > 0.
-func scaled(n, by, of int64) int64 {
-	hi, lo := bits.Mul64(uint64(n), uint64(by))
-	lo, carry := bits.Add64(lo, uint64(of-1), 0)
-	if hi += carry; hi >= uint64(of) {
-		return headgate.MaxCount
-	}
-	q, _ := bits.Div64(hi, lo, uint64(of))
-	return int64(min(q, headgate.MaxCount))
 }

@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 		{"grpclimit", module, "httplimit", "and not httplimit"},
 
 		{"algorithm", Root, ".", ""},
-		{"algorithm", Root, "policy", "algorithm may import ., and not policy"},
+		{"algorithm", Root, "policy", "algorithm may import ., internal/muldiv, and not policy"},
 		{"policy", Root, ".", ""},
 		{"policy", Root, "store/memory", "and not store/memory"},
 		{"policy", Root, "config", "and not config"},

@@ -1,10 +1,10 @@
 package lease
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/muldiv"
 )
 
 // These constants must be the same on all nodes that share a store.
@@ -119,23 +119,14 @@ func holdOf(l *headgate.Limit) time.Duration {
 // are at most its capacity.
 func fillTime(l *headgate.Limit, units int64) int64 {
 	num, den := l.Rate()
-	hi, lo := bits.Mul64(uint64(units), uint64(den))
-	lo, carry := bits.Add64(lo, uint64(num-1), 0)
-	q, _ := bits.Div64(hi+carry, lo, uint64(num)) // at most headgate.MaxRefill
-	return int64(q)
+	return muldiv.Up(units, den, num, headgate.MaxRefill.Microseconds())
 }
 
 // refillUp returns what a bucket refills in a time, rounded up to whole units, and at most
 // MaxCount.
 func refillUp(l *headgate.Limit, d time.Duration) int64 {
 	num, den := l.Rate()
-	hi, lo := bits.Mul64(uint64((d+time.Microsecond-1)/time.Microsecond), uint64(num))
-	lo, carry := bits.Add64(lo, uint64(den-1), 0)
-	if hi += carry; hi >= uint64(den) {
-		return headgate.MaxCount
-	}
-	q, _ := bits.Div64(hi, lo, uint64(den))
-	return int64(min(q, headgate.MaxCount))
+	return muldiv.Up(int64((d+time.Microsecond-1)/time.Microsecond), num, den, headgate.MaxCount)
 }
 
 // usable returns for how long the units of a lease may be admitted, counted from when its call was

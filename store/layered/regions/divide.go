@@ -1,12 +1,12 @@
 package regions
 
 import (
-	"math/bits"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/algorithm"
+	"github.com/headgate/headgate/internal/muldiv"
 	"github.com/headgate/headgate/store/layered/internal/layer"
 )
 
@@ -82,10 +82,7 @@ func part(l *headgate.Limit, units int64) (p headgate.Limit, ok bool) {
 			times = 1
 		}
 		p.Burst, p.Period = units, l.Period*time.Duration(times)
-		hi, lo := bits.Mul64(uint64(l.Count*times), uint64(units))
-		count, _ := bits.Div64(hi, lo, uint64(l.Capacity())) // at most l.Count*times
-		p.Count = int64(count)
-		if p.Count == 0 {
+		if p.Count = muldiv.Down(l.Count*times, units, l.Capacity(), l.Count*times); p.Count == 0 {
 			p.Count, ok = 1, false
 		}
 	}
