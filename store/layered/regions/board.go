@@ -110,7 +110,9 @@ func (b *board) with(settings string, own division, since int64) *board {
 	n := &board{Settings: settings, Own: own, Since: since, Lent: b.Lent, Turn: b.Turn, Subjects: map[string]*subject{}}
 	if b.Settings != "" {
 		n.Came, n.Lent = rand.Text(), true // Units by other settings may be in use.
-		n.Before = append(slices.DeleteFunc(slices.Clone(b.Before), func(d division) bool { return d.Percent == b.Own.Percent && d.Regions == b.Own.Regions }), b.Own)
+		n.Before = append(slices.DeleteFunc(slices.Clone(b.Before), func(d division) bool {
+			return d.Percent == b.Own.Percent && d.Regions == b.Own.Regions && d.Place == b.Own.Place
+		}), b.Own)
 	}
 	return n
 }

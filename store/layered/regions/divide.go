@@ -21,21 +21,33 @@ const (
 type division struct {
 	Percent int `json:"p"`
 	Regions int `json:"r"`
+	// Place is the region's number among all.
+	Place int `json:"n,omitempty"`
 	// Over is how long ago all regions had begun with other settings, at least.
 	Over time.Duration `json:"o,omitempty"`
 }
 
-// of returns a region's own units. A limit that has a unit for each region leaves it one, because
-// otherwise the first request of every key would be denied.
-func (d division) of(l *headgate.Limit) int64 {
-	n := l.Capacity() * int64(d.Percent) / 100
-	if n == 0 && d.Percent > 0 && l.Capacity() >= int64(d.Regions) {
-		n = 1
+// all returns the units that are the regions' own together. A limit that has a unit for each region
+// leaves it one, because otherwise the first request of every key would be denied. From there on, a
+// limit that is larger by a unit has at most one more: so what is left to lend is never less, and what
+// was lent by the smaller limit may be used beside the own units of the larger one.
+func (d division) all(l *headgate.Limit) int64 {
+	n, regions := muldiv.Down(l.Capacity(), int64(d.Percent*d.Regions), 100, l.Capacity()), int64(d.Regions)
+	if d.Percent > 0 && l.Capacity() >= regions {
+		n = max(n, regions)
 	}
 	return n
 }
 
-func (o *Options) division() division { return division{Percent: o.Floor, Regions: len(o.Regions)} }
+// of returns the region's own units. What remains of all of them is the first regions'.
+func (d division) of(l *headgate.Limit) int64 {
+	return (d.all(l) + int64(d.Regions-1-d.Place)) / int64(d.Regions)
+}
+
+func (o *Options) division() division {
+	place := slices.Index(slices.Sorted(slices.Values(o.Regions)), o.Region)
+	return division{Percent: o.Floor, Regions: len(o.Regions), Place: place}
+}
 
 // floors are a region's own units by the settings in force. While units that were divided by others
 // may be in use, it has the least by any of them.
@@ -67,7 +79,7 @@ func (f *floors) of(l *headgate.Limit) int64 {
 
 // lendable is how many units of a limit are not a region's own.
 func (o *Options) lendable(l *headgate.Limit) int64 {
-	return l.Capacity() - o.division().of(l)*int64(len(o.Regions))
+	return l.Capacity() - division{Percent: o.Floor, Regions: len(o.Regions)}.all(l)
 }
 
 // part is a limit of so many units of l's capacity, at least one, and its counter is the same for any

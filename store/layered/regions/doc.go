@@ -45,7 +45,8 @@
 //   - A home that fails over may forget what it acknowledged in the last twentieth of a lease: what it
 //     lends is used, and renewed, only when it has been read again in the next beat.
 //   - While a limit changes, the larger one holds, until all regions have the new one and a lease and
-//     the longest time that a unit stays in use have passed.
+//     the longest time that a unit stays in use have passed. One of fewer units than there are
+//     regions is an exception: while it is raised to more, what was lent of it comes on top.
 //   - A decision that comes back after the lease has ended is an error, not an admission.
 //
 // # Caveats
