@@ -1,9 +1,13 @@
 package simulate_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/simulate"
 )
 
@@ -22,6 +26,46 @@ func TestHealthyIsNotRefused(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// processes are gates before one server, each with a part of the requests, that know nothing of each other.
+type processes struct {
+	gates  []flow.Gate
+	random *rand.Rand
+}
+
+func (p *processes) one() flow.Gate { return p.gates[p.random.IntN(len(p.gates))] }
+
+func (p *processes) Acquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return p.one().Acquire(ctx, r)
+}
+
+func (p *processes) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit, error) {
+	return p.one().TryAcquire(ctx, r)
+}
+
+// What others have in progress at the same server is no reason to refuse what is healthy.
+func TestHealthyOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	for _, scenario := range []simulate.Scenario{
+		simulate.Healthy(0.7), simulate.Shifted(0.63), simulate.Routes(0.7), shared(simulate.Bimodal(0.7)),
+	} {
+		seeds(cut(scenario), func(scenario simulate.Scenario) {
+			virtual, now := simulate.Virtual()
+			all := &processes{random: rand.New(rand.NewPCG(scenario.Seed, 4))}
+			for i := range uint64(4) {
+				estimator, err := adaptive.NewKnee(adaptive.KneeConfig{Seed: scenario.Seed + i})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.gates = append(all.gates, adaptive.New("limit", estimator, adaptive.Clock(now)))
+			}
+			r := simulate.Run(virtual, scenario, simulate.Subject{Gate: all})
+			if share := float64(r.All.Refused) / float64(r.All.Tries); share > 0.01 {
+				missed(t, "%s, seed %d: %.4f refused, want 0.01", scenario.Name, scenario.Seed, share)
+			}
+		})
 	}
 }
 
