@@ -360,8 +360,13 @@ func (l *linter) defaultBuckets(r *rule) {
 			if !r.Written[field].Default || limit.Algorithm != headgate.TokenBucket || limit.Burst != 0 || limit.Period <= promised || limit.Count < 2 {
 				continue
 			}
-			l.aboutField(r, field)(DefaultBucket, "%slimit %q has no algorithm, so it is a token bucket, which admits up to %d units in the first %s: %d at once, and then one more every %s; write algorithm: sliding_window if %d is a promise, or algorithm: token_bucket if this is meant",
-				list.where, limit, 2*limit.Count-1, headgate.FormatPeriod(limit.Period), limit.Count, headgate.FormatPeriod(limit.Period/time.Duration(limit.Count)), limit.Count)
+			then, window := "one more every "+headgate.FormatPeriod(limit.Period/time.Duration(limit.Count)), headgate.SlidingWindow
+			if limit.Count > headgate.MaxLog {
+				// There is no such window, and the time between two units may be less than a microsecond.
+				then, window = fmt.Sprintf("%d more every second", muldiv.Down(limit.Count, 1e6, limit.Micros(), limit.Count)), headgate.SlidingCounter
+			}
+			l.aboutField(r, field)(DefaultBucket, "%slimit %q has no algorithm, so it is a token bucket, which admits up to %d units in the first %s: %d at once, and then %s; write algorithm: %v if %d is a promise, or algorithm: token_bucket if this is meant",
+				list.where, limit, 2*limit.Count-1, headgate.FormatPeriod(limit.Period), limit.Count, then, window, limit.Count)
 		}
 	}
 }
