@@ -67,7 +67,7 @@ type call struct {
 	args    []string
 	out     []byte
 	done    chan struct{} // gets an element when another goroutine has answered the call
-	posted  bool          // The HTTP API was asked.
+	logged  bool          // It needs no record: it waits for EXEC, or the HTTP API has logged it.
 	// ctx is the context for the command: the server's, or one with a span.
 	ctx context.Context //nolint:containedctx // A call stands for the arguments of a function.
 
@@ -78,7 +78,7 @@ type call struct {
 func (k *call) begin() {
 	k.request.Reset()
 	k.request.Borrowed = true
-	k.posted = false
+	k.logged = false
 }
 
 // release drops references to the command's data, and keeps buffers of the usual size.
@@ -179,20 +179,22 @@ func (c *conn) join() {
 	c.pending = c.pending[:0]
 }
 
-// answer runs the call and, with AccessLog, logs it unless the HTTP API has.
-func (k *call) answer() {
+// answer runs the call.
+func (k *call) answer() { k.record((*call).dispatch) }
+
+// record does something for the command and, with AccessLog, logs the command once.
+func (k *call) record(do func(k *call)) {
 	if !k.conn.server.options.AccessLog {
-		k.dispatch()
+		do(k)
 		return
 	}
-	start, from := time.Now(), len(k.out)
-	k.dispatch()
-	if k.posted {
-		return
-	}
-	name := "unknown"
+	name, start, from := "unknown", time.Now(), len(k.out)
 	if k.command != nil {
 		name = k.command.name
+	}
+	do(k)
+	if k.logged {
+		return
 	}
 	k.conn.server.options.Logger.LogAttrs(k.conn.server.ctx, slog.LevelInfo, "request", slog.String("command", name),
 		slog.Bool("failed", len(k.out) > from && k.out[from] == '-'), slog.Duration("took", time.Since(start)), slog.String("from", k.conn.nc.RemoteAddr().String()))

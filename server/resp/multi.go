@@ -70,6 +70,7 @@ func (k *call) enqueue() {
 	}
 	q.commands = append(q.commands, queued{k.command, args})
 	k.out = appendSimple(k.out, "QUEUED")
+	k.logged = true
 }
 
 // exec runs the queued commands.
@@ -88,6 +89,7 @@ func (k *call) exec() {
 	for i := range q.commands {
 		k.command, k.args = q.commands[i].command, q.commands[i].args
 		k.begin()
-		k.carryOut()
+		k.record((*call).carryOut)
 	}
+	k.logged = false
 }

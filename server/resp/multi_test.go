@@ -2,8 +2,13 @@ package resp
 
 import (
 	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/store/memory"
 )
 
 // TestMulti: what stands between MULTI and EXEC is done at EXEC, or not at all.
@@ -42,6 +47,33 @@ func TestMulti(t *testing.T) {
 		{"EXEC", "-ERR EXEC without MULTI"},
 		{"CL.THROTTLE k 4 1 1 0", "[0 5 3 -1 2]"}, // Nothing but the first was done.
 	})
+}
+
+// TestMultiIsLogged: a command that waits for EXEC is logged once, when it has been done, and so is
+// EXEC.
+func TestMultiIsLogged(t *testing.T) {
+	log := new(locked)
+	_, addr := start(t, over(samplePolicy(t), memory.New()), Options{API: said(t), AccessLog: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	c := dial(t, addr)
+	for _, command := range []string{
+		"MULTI", "HG.CHECK mail a", "HG.PEEK mail a COST 0", "HG.POST /v1/check {}", "EXEC", // The API logs HG.POST.
+		"MULTI", "PING", "HG.PEEK", "EXEC", // PING is never done.
+		"MULTI", "PING", "DISCARD",
+	} {
+		c.do(command)
+	}
+	var got []string
+	for _, line := range regexp.MustCompile(`command=\S+ failed=\S+`).FindAllString(log.text(), -1) {
+		got = append(got, strings.NewReplacer("command=", "", "failed=", "").Replace(line))
+	}
+	want := []string{
+		"MULTI false", "HG.CHECK false", "HG.PEEK true", "EXEC false",
+		"MULTI false", "HG.PEEK true", "EXEC true",
+		"MULTI false", "DISCARD false",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has\n%q, want\n%q", got, want)
+	}
 }
 
 // TestMultiIsBounded: a client cannot have the server keep whatever it sends.

@@ -93,7 +93,7 @@ func (k *call) post() {
 	}
 	p := s.postings.Get().(*posting)
 	p.begin(k.ctx, k.args[k.command.path], k.args[2])
-	k.posted = true
+	k.logged = true
 	if s.options.AccessLog {
 		p.request.RemoteAddr = k.conn.nc.RemoteAddr().String()
 	}
