@@ -54,8 +54,9 @@ func (t *Target) Connect(ctx context.Context, timeout time.Duration, prefix stri
 		return nil, nil, err
 	}
 	if t.Topology == Single {
-		links.Dedicated, client = client, pipelined{client}
+		links.Dedicated = client
 	}
+	client = shared{client, &links.calls, t.Topology == Single}
 	if err := t.suits(ctx, client, prefix); err != nil {
 		client.Close()
 		links.Close()

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"net"
 	"syscall"
-
-	"github.com/redis/rueidis"
 )
 
 // ErrGone is the error of a dedicated call whose connection had been closed before the call.
@@ -21,32 +19,6 @@ type dedicatedKey struct{}
 // connection that was made with such a context checks whether the server has closed it.
 func Dedicated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, dedicatedKey{}, true)
-}
-
-// pipelined is a client whose calls share a connection, however many there are at a time. The calls
-// of the Client in it each take a connection for themselves.
-type pipelined struct{ rueidis.Client }
-
-// Do implements [rueidis.Client].
-func (p pipelined) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
-	return p.Client.Do(ctx, command.ToPipe())
-}
-
-// DoMulti implements [rueidis.Client].
-func (p pipelined) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
-	for i := range commands {
-		commands[i] = commands[i].ToPipe()
-	}
-	return p.Client.DoMulti(ctx, commands...)
-}
-
-// Nodes implements [rueidis.Client].
-func (p pipelined) Nodes() map[string]rueidis.Client {
-	nodes := p.Client.Nodes()
-	for name, node := range nodes {
-		nodes[name] = pipelined{node}
-	}
-	return nodes
 }
 
 // dedicatedConn is a connection for one call at a time. Between calls no goroutine reads from it,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -25,6 +26,7 @@ type Links struct {
 	Dedicated rueidis.Client
 
 	connect dialer
+	calls   atomic.Int64 // the calls in flight on shared connections
 	// primary is where connections lead to, whatever the address is that the client asks for. It is
 	// nil without Sentinels.
 	primary *primary
@@ -53,6 +55,7 @@ type link struct {
 	reign     *reign // nil without Sentinels
 	address   string
 	dedicated bool
+	gathering gathering
 }
 
 // dialer returns the dialer of the client of a reign, which is nil without Sentinels.
@@ -83,7 +86,7 @@ func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dial
 	if dedicated {
 		c = newDedicatedConn(c)
 	}
-	one := &link{c, l, of, address, dedicated}
+	one := &link{c, l, of, address, dedicated, gathering{calls: &l.calls}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || dedicated && l.over || of != nil && (of.over || !l.primary.leads(address)) {
@@ -91,6 +94,14 @@ func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dial
 	}
 	l.open[one] = struct{}{}
 	return one, nil
+}
+
+// Write implements [net.Conn].
+func (l *link) Write(b []byte) (int, error) {
+	if !l.dedicated {
+		l.gathering.wait()
+	}
+	return l.Conn.Write(b)
 }
 
 // Close implements [net.Conn].

@@ -272,7 +272,8 @@ func TestHandOver(t *testing.T) {
 	})
 	a.moves(names(next))
 	links.primary.look()
-	until("another client takes the calls", func() bool { return client.(*following).now.Load().client != client.(*following).Client })
+	follows := client.(shared).Client.(*following)
+	until("another client takes the calls", func() bool { return follows.now.Load().client != follows.Client })
 	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
 		t.Errorf("a call to the new primary: %v", err)
 	}
