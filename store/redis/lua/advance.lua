@@ -9,7 +9,8 @@
 --
 -- and changes the counter's stamp, used and extra, and c, d, e, to what is to be written, less the
 -- mark. weight becomes what is in use in all, and lasts for how many microseconds anything will be,
--- if the cost is charged. plain becomes false if the clock has stepped back, or for numbers that
+-- if the cost is charged. kept becomes true if the counter lasts no longer than before: the window is
+-- the same. plain becomes false if the clock has stepped back, or for numbers that
 -- only checks.lua deals with. It calls no functions, because each call costs as much as many
 -- operations.
 if further and value then
@@ -64,6 +65,8 @@ elseif kind == 5 then -- a sliding counter
     if extra == 0 then stamp = now - now % period end
   elseif now < stamp then
     plain = false
+  else
+    kept = true
   end
   if not further and (used + cost >= 2147483648 or extra >= 2147483648) then plain = false end
   local a, b, m = extra, period - now + stamp, period
@@ -92,6 +95,8 @@ else -- a fixed window: 2 aligned, 3 from the first request, 4 calendar
     stamp, used, extra = stop, 0, 0
   elseif now < stamp - 2 * length then
     plain = false
+  else
+    kept = true
   end
   lasts = stamp - now
 end

@@ -24,12 +24,12 @@ for i = 1, checks do
     if total < slots or #value ~= 1 + 23 * total then return end
     whole = checks == 1 and mode < 2
   end
-  local names, fits, longest = sub(asked, pos, pos + 8 * slots - 1), true, 0
+  local names, fits, longest, keeps = sub(asked, pos, pos + 8 * slots - 1), true, 0, false
   local n, at, next, states, behind, read = slots, 2 + 8 * total, 2 + 8 * total + 15 * slots, '', '', nil
   pos = pos + 8 * slots
   for j = 1, slots do
     local kind, capacity, num, den, period, mark = decode('<Bddddd', asked, pos)
-    local stamp, used, extra, plain, weight, lasts = now, 0, 0, true, 0, 0
+    local stamp, used, extra, plain, weight, lasts, kept = now, 0, 0, true, 0, 0, false
     local further, count, c, d, e
     if kind == 1 and mark == 0 then
       further, count, mark = 1, num * (period / den), 2147483648
@@ -65,7 +65,7 @@ for i = 1, checks do
     --{advance.lua}
     if not plain then return end
     if weight > capacity then fits = false end
-    if lasts > longest then longest = lasts end
+    if lasts > longest then longest, keeps = lasts, kept end
     states = encode('>c0I7I4I4', states, stamp, used, extra + mark)
     if further then behind, next = encode('>c0I7I4I4', behind, c, d, e), next + 15 end
     pos, at = pos + 41, at + 15
@@ -82,17 +82,15 @@ for i = 1, checks do
   if fits and mode > 0 then
     if key then writes = {writes, key, text, lives} end
     key, text = KEYS[first + i - 1], string.char(total) .. names .. states .. behind
-    lives = string.format('%d', longest / 1000 + 2 + spare) -- a number that the server writes out costs it more
+    -- As in take.lua.
+    lives = not keeps and string.format('%d', longest / 1000 + 2 + spare)
   elseif not fits and flags == 0 then
     admitted = false
   end
   reply, from = reply and reply .. read or read, pos
 end
-if admitted and key then
-  redis.call('SET', key, text, 'PX', lives)
-  while writes do
-    redis.call('SET', writes[2], writes[3], 'PX', writes[4])
-    writes = writes[1]
-  end
+while admitted and key do
+  if lives then redis.call('SET', key, text, 'PX', lives) else redis.call('SET', key, text, 'KEEPTTL') end
+  if writes then writes, key, text, lives = writes[1], writes[2], writes[3], writes[4] else key = nil end
 end
 return (admitted and 1 or 0) + (whole and 3 or 0), reply

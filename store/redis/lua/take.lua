@@ -89,7 +89,7 @@ repeat
   if one then
     local counter = keys[key]
     local value = call('GET', counter)
-    local plain, further, weight, lasts = true, kin, 0, 0
+    local plain, further, weight, lasts, kept = true, kin, 0, 0, false
     local stamp, used, extra, c, d, e = now, 0, 0, nil, nil, nil
     if not front and (kin or kind == 5 and value and #value == 47) then
       local top, rest = decode('>I2I6', name)
@@ -122,14 +122,18 @@ repeat
         head, body = admitted and '\0\0\25\4' or '\0\0\25\3', value -- to cut it would cost a string
       end
       if admitted then
-        -- A number that the server writes out costs it more.
-        lasts = string.format('%d', lasts / 1000 + 2 + spare)
         if further then
           value = encode('>c17I7I4I4I7I4I4', front, stamp, used, extra + mark, c, d, e)
         else
           value = encode('>Bc8I7I4I4', 1, name, stamp, used, extra + mark)
         end
-        if call('SET', counter, value, 'PX', lasts).err then
+        local answer
+        if kept then -- to set when it expires would cost a fifth more
+          answer = call('SET', counter, value, 'KEEPTTL')
+        else -- a number that the server writes out would cost more
+          answer = call('SET', counter, value, 'PX', string.format('%d', lasts / 1000 + 2 + spare))
+        end
+        if answer.err then
           head, body = '\0\0\0', ''
         end
       end
