@@ -74,9 +74,9 @@ func (c *call) mayHedge() bool {
 	}
 	left := c.left
 	c.left = 0
-	again, err := c.shared()
+	err := c.admit()
 	c.left = left
-	if err != nil || again > 0 {
+	if err != nil {
 		c.GiveBack()
 		return false
 	}

@@ -346,30 +346,39 @@ func TestLimitsAreShared(t *testing.T) {
 // Calls are spread before the partner has to refuse.
 func TestSlowsDown(t *testing.T) {
 	t.Parallel()
-	p := &partner{}
+	p := newPartner(nil, nil, false)
 	now := time.Now()
 	p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 50, Reset: time.Minute}}}, now, time.Hour)
 	for range 3 {
-		if wait, _, ok := p.slot(now, time.Hour); wait != 0 || !ok {
+		if wait := p.due(now); wait != 0 {
 			t.Errorf("with half of the limit left, a call waits for %v", wait)
 		}
+		p.take(new(call), now)
 	}
 	p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 5, Reset: time.Minute}}}, now, time.Hour)
-	for i := range 4 {
-		if wait, _, ok := p.slot(now, time.Hour); wait != time.Duration(i)*10*time.Second || !ok {
-			t.Errorf("call %d with 5 of 100 left waits for %v", i, wait)
-		}
+	if wait := p.due(now); wait != 0 {
+		t.Errorf("with 5 of 100 left, the first call waits for %v", wait)
 	}
-	if wait, _, ok := p.slot(now, time.Second); ok || wait != 40*time.Second {
-		t.Errorf("a call that may not wait: %v, %v", wait, ok)
+	p.take(new(call), now)
+	if wait := p.due(now); wait != 10*time.Second-late {
+		t.Errorf("with 5 of 100 left, the second call waits for %v", wait)
 	}
 	if pause, _ := p.heed(&Hint{Windows: []Window{{Limit: 100, Remaining: 0, Reset: time.Minute}}}, now, 30*time.Second); pause != 30*time.Second {
 		t.Errorf("nothing left: a pause of %v", pause)
 	}
+	if wait := p.due(now); wait != 30*time.Second {
+		t.Errorf("in a pause of 30s, a call waits for %v", wait)
+	}
+	// Not all go in the moment in which it ends.
 	for range 20 {
-		// Jitter goes upward only.
-		if wait := p.pause(now); wait < 30*time.Second || wait > 31500*time.Millisecond {
-			t.Errorf("in a pause of 30s, a call waits for %v", wait)
+		p := newPartner(nil, nil, false)
+		p.heed(&Hint{Wait: 30 * time.Second}, now, time.Minute)
+		end := now.Add(30 * time.Second)
+		if wait := p.due(end); wait < 0 || wait > 1500*time.Millisecond {
+			t.Errorf("after a pause of 30s, a call waits for %v", wait)
+		}
+		if wait := p.due(now.Add(31501 * time.Millisecond)); wait != 0 {
+			t.Errorf("1.5s after a pause of 30s, a call waits for %v", wait)
 		}
 	}
 }
@@ -378,13 +387,12 @@ func TestSlowsDown(t *testing.T) {
 func TestSlowsDownWithinBounds(t *testing.T) {
 	t.Parallel()
 	for _, w := range []Window{{Limit: 1000, Remaining: 150, Reset: 20 * 24 * time.Hour}, {Limit: -1, Remaining: 1, Reset: longest}} {
-		p := &partner{}
+		p := newPartner(nil, nil, false)
 		now := time.Now()
 		p.heed(&Hint{Windows: []Window{w}}, now, 5*time.Minute)
-		for i := range 3 {
-			if wait, _, ok := p.slot(now, time.Hour); wait != time.Duration(i)*5*time.Minute || !ok {
-				t.Errorf("%+v: call %d waits for %v", w, i, wait)
-			}
+		p.take(new(call), now)
+		if wait := p.due(now); wait < 4*time.Minute || wait > 5*time.Minute {
+			t.Errorf("%+v: the second call waits for %v", w, wait)
 		}
 	}
 }
@@ -502,7 +510,7 @@ func TestConfigIsChecked(t *testing.T) {
 // However many partners there are, memory is bounded.
 func TestPartnersAreBounded(t *testing.T) {
 	t.Parallel()
-	ps := partners{all: make(map[string]*partner), make: func(string) *partner { return &partner{} }}
+	ps := partners{all: make(map[string]*partner), make: func(string) *partner { return newPartner(nil, nil, false) }}
 	now := time.Now()
 	for i := range 3 * maxPartners {
 		ps.of(strconv.Itoa(i), now.Add(time.Duration(i)))

@@ -34,16 +34,22 @@ const (
 	forgotten = 60
 )
 
+// shape returns for how many units the rate holds, and by which factor it grows in each from there on.
+func (p *pace) shape() (units, factor float64) {
+	if p.Known {
+		return holds, probing
+	}
+	return 0, seeking
+}
+
 // rate returns how many calls may be sent in a second, and by how much that grows in a second. Zero
 // stands for any number.
 func (p *pace) rate(now time.Time) (rate, growth float64) {
 	if p.Base == 0 {
 		return 0, 0
 	}
-	units, factor := now.Sub(p.From).Seconds()/p.Unit.Seconds(), float64(seeking)
-	if p.Known {
-		units, factor = units-holds, probing
-	}
+	holds, factor := p.shape()
+	units := now.Sub(p.From).Seconds()/p.Unit.Seconds() - holds
 	switch {
 	case units <= 0:
 		return p.Base, 0
@@ -52,6 +58,27 @@ func (p *pace) rate(now time.Time) (rate, growth float64) {
 	}
 	rate = p.Base * math.Pow(factor, units)
 	return rate, rate * math.Log(factor) / p.Unit.Seconds()
+}
+
+// next returns the time after which so many more calls may have been sent than at the given time, if
+// nothing is refused until then.
+func (p *pace) next(from time.Time, calls float64) time.Duration {
+	rate, _ := p.rate(from)
+	if rate == 0 || calls == 0 {
+		return 0
+	}
+	holds, factor := p.shape()
+	wait := 0.0
+	rest := p.From.Add(time.Duration(holds * float64(p.Unit))).Sub(from).Seconds()
+	if rest > 0 {
+		if calls <= rest*rate {
+			return seconds(calls / rate)
+		}
+		wait, calls = rest, calls-rest*rate
+	}
+	growth := math.Log(factor) / p.Unit.Seconds()
+	wait += math.Log1p(calls*growth/rate) / growth
+	return min(seconds(wait), max(p.From.Add(time.Duration((holds+forgotten)*float64(p.Unit))).Sub(from), 0))
 }
 
 // run is what a process has seen since the last pause.
@@ -70,7 +97,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 	if accepted == 0 {
 		accepted = min(before, seen.sent)
 	}
-	rate, growth := p.rate(now.Add(-ahead)) // Calls that wait were given their places then.
+	rate, growth := p.rate(now)
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
 	case accepted == 0:
@@ -102,6 +129,9 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 // paceName is the name of the rule, and of the document, by which processes keep to a pace together.
 const paceName = "headgate.outbound.pace"
 
+// slack is how much closer than the pace calls may come.
+const slack = 5 * time.Millisecond
+
 // paceEvery is how often a process reads the pace while it makes calls.
 const paceEvery = 5 * time.Second
 
@@ -114,13 +144,12 @@ func (c *call) paced(now time.Time) (headgate.Check, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rate, _ := c.partner.pace.rate(now)
-	gap := int64(1e6 / max(rate, 1e-2))
-	if rate == 0 || gap == 0 {
+	gap := c.pace.next(now, 1).Microseconds()
+	if gap == 0 {
 		return headgate.Check{}, false
 	}
-	// Two may come close together, because they do not take the same time to the store.
-	if burst := gap + gap/4; c.rule == nil || c.rule.Limits()[0].Burst != burst {
+	// Some may come close together, because they do not take the same time to the store.
+	if burst := gap + max(gap/4, slack.Microseconds()); c.rule == nil || c.rule.Limits()[0].Burst != burst {
 		c.rule = headgate.MustRule(paceName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: burst})
 	}
 	return headgate.Check{Rule: c.rule, Key: c.name, Cost: gap}, true
@@ -174,11 +203,12 @@ func (c *call) readPace(ctx context.Context, now time.Time, every time.Duration)
 func (p *partner) adopt(to pace, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shape == version {
+	if p.version == version {
 		return
 	}
-	p.shape, p.pace, p.seen = version, to, run{}
+	p.version, p.pace, p.seen = version, to, run{}
 	p.next = to.From
+	p.line.move(time.Now())
 }
 
 // learnPace takes in that the partner refuses calls, for all processes.

@@ -22,10 +22,10 @@ func TestPaceIsLearnt(t *testing.T) {
 	if rate(0) != 5 || rate(2*time.Second) != 80 {
 		t.Errorf("5 accepted, then a pause of 1s: the rate is %v, and after 2s %v", rate(0), rate(2*time.Second))
 	}
-	// Refused at about 60 a second: calls are sent at less, for some time.
+	// Refused at about 80 a second: calls are sent at less, for some time.
 	p.refused(&run{accepted: 40, bound: true}, 0, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
-	if base < 25 || base > 60 || rate(holds*time.Second) != base || rate((holds+10)*time.Second) <= base {
+	if base < 40 || base > 80 || rate(holds*time.Second) != base || rate((holds+10)*time.Second) <= base {
 		t.Errorf("the rate is %v, %v, and then %v", base, rate(holds*time.Second), rate((holds+10)*time.Second))
 	}
 	// Nothing is accepted any more: that says nothing of the rate.
@@ -40,20 +40,53 @@ func TestPaceIsLearnt(t *testing.T) {
 	}
 }
 
-// TestPacedCallsAreSpread: calls are sent one by one, and who finds no place asks again.
+// TestPacedCallsAreSpread: calls are sent one by one, and what a busy machine holds up is caught up with.
 func TestPacedCallsAreSpread(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	p := &partner{pace: pace{Base: 10, Known: true, Unit: time.Second, From: now}}
-	for i, want := range []time.Duration{0, 100 * time.Millisecond, 200 * time.Millisecond} {
-		if wait, taken, ok := p.slot(now, time.Hour); wait != want || !taken || !ok {
-			t.Errorf("call %d: %v, %v, %v", i, wait, taken, ok)
+	p := newPartner(nil, nil, false)
+	p.pace = pace{Base: 10, Known: true, Unit: time.Second, From: now}
+	p.next = now
+	for i := range 3 {
+		if wait := p.due(now); wait != 0 {
+			t.Errorf("call %d waits for %v", i, wait)
 		}
+		p.take(new(call), now)
+		if wait := p.due(now); wait != 100*time.Millisecond {
+			t.Errorf("after call %d, the next one waits for %v", i, wait)
+		}
+		now = now.Add(100 * time.Millisecond)
 	}
-	if _, taken, ok := p.slot(now, time.Hour); taken || !ok {
-		t.Errorf("a call without a place: %v, %v", taken, ok)
+	p.take(new(call), now.Add(late/2))
+	if wait := p.due(now); wait != 100*time.Millisecond {
+		t.Errorf("after one that was a little late, the next one waits for %v", wait)
 	}
-	if _, _, ok := p.slot(now, time.Millisecond); ok {
-		t.Error("a call that may not wait has got a place")
+	now = now.Add(time.Second)
+	p.take(new(call), now)
+	if wait := p.due(now); wait != 100*time.Millisecond-late {
+		t.Errorf("after a second without calls, the second one waits for %v", wait)
+	}
+}
+
+// TestSoonest: how long a call waits at least is when its turn would come, by all that is known.
+func TestSoonest(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	for name, c := range map[string]struct {
+		p      *partner
+		before int
+		want   time.Duration
+	}{
+		"nothing is known":    {&partner{}, 1000, 0},
+		"a pause":             {&partner{until: now.Add(time.Minute)}, 1000, time.Minute},
+		"a pace that holds":   {&partner{pace: pace{Base: 10, Known: true, Unit: time.Second, From: now}}, 250, 25 * time.Second},
+		"a pace that grows":   {&partner{pace: pace{Base: 10, Unit: time.Second, From: now}}, 1000, 3560 * time.Millisecond},
+		"a pace that ends":    {&partner{pace: pace{Base: 1e-6, Known: true, Unit: time.Second, From: now}}, 1e9, (holds + forgotten) * time.Second},
+		"little is left":      {&partner{gap: time.Second, ends: now.Add(time.Minute)}, 30, 30 * time.Second},
+		"until it is renewed": {&partner{gap: time.Second, ends: now.Add(time.Minute)}, 1000, time.Minute},
+	} {
+		if got := c.p.soonest(now, c.before); got.Round(10*time.Millisecond) != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -17,17 +17,23 @@ type partner struct {
 
 	gate flow.Gate // nil for none
 
-	mu    sync.Mutex // guards what follows
-	until time.Time  // nothing is sent before
-	next  time.Time  // when the next call may be sent, if gap
-	gap   time.Duration
-	ends  time.Time // up to when gap holds
-	pace  pace
-	seen  run
-	read  time.Time      // when the pace was read last
-	shape string         // the version of the document that pace is from
-	rule  *headgate.Rule // by which all processes keep to the pace
-	used  time.Time      // when it was last asked about
+	mu      sync.Mutex        // guards what follows
+	line    line              // calls that the partner has wait
+	bounds  map[string]*bound // calls that limits of our own have wait, by what binds them
+	came    uint64            // how many calls have come
+	until   time.Time         // nothing is sent before
+	fresh   time.Time         // up to when those are spread that have waited for that
+	next    time.Time         // when the next call may be sent, if they are spread
+	offset  time.Duration     // how much later it asks the store, so that chance decides which process is first
+	rivals  bool              // other processes keep to the same pace
+	gap     time.Duration     // between two calls
+	ends    time.Time         // up to when gap holds
+	pace    pace
+	seen    run
+	read    time.Time      // when the pace was read last
+	version string         // the version of the document that pace is from
+	rule    *headgate.Rule // by which all processes keep to the pace
+	used    time.Time      // when it was last asked about
 }
 
 const (
@@ -36,78 +42,105 @@ const (
 	near, few = 0.2, 10
 )
 
-// pause returns how long the partner wants no call, from now, and up to a twentieth more: not all
-// who wait are to come back in one moment. Who has waited asks again, because another answer may
-// have asked for more.
-func (p *partner) pause(now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := p.until.Sub(now)
-	if left <= 0 {
-		return 0
-	}
-	return left + rand.N(left/20+1)
+func newPartner(budget *retry.Budget, gate flow.Gate, rivals bool) *partner {
+	p := &partner{Budget: budget, gate: gate, rivals: rivals, bounds: make(map[string]*bound)}
+	p.line = line{mu: &p.mu, due: p.due, take: p.take}
+	return p
 }
 
-// hold has calls wait until then, if they do not wait for longer already, and reports whether no
-// pause was known before.
-func (p *partner) hold(now, until time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	news := !now.Before(p.until)
-	if until.After(p.until) {
-		p.until = until
+// hold has calls wait until then, if they do not wait for longer already, and reports whether that is
+// news, and whether no pause was known before. The mutex is held.
+func (p *partner) hold(now, until time.Time) (news, begins bool) {
+	begins = !now.Before(p.until)
+	if !until.After(p.until) {
+		return false, begins
 	}
-	return news
+	// Not all who wait are to come back in one moment.
+	p.until, p.fresh = until, until.Add(until.Sub(now)/20)
+	return true, begins
 }
 
-// slot takes the next time at which a call may be sent while calls are spread, and returns how
-// long that is from now. If that is more than most, it takes nothing. If taken is false, the call
-// is to ask again after the wait.
-func (p *partner) slot(now time.Time, most time.Duration) (wait time.Duration, taken, ok bool) {
+// told takes in that another process was asked for a pause, and reports whether none was known before.
+func (p *partner) told(now, until time.Time) (begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var gap time.Duration
+	_, begins = p.hold(now, until)
+	return begins
+}
+
+// spread returns how far calls are apart now; zero if they are not spread. learnt says that it is the
+// pace which spreads them. The mutex is held.
+func (p *partner) spread(now time.Time) (gap time.Duration, learnt bool) {
 	if now.Before(p.ends) {
 		gap = p.gap
 	}
-	learnt := false
-	if rate, _ := p.pace.rate(now); rate > 0 {
-		if g := time.Duration(float64(time.Second) / rate); g > gap {
-			gap, learnt = g, true
-		}
+	if g := p.pace.next(now, 1); g > gap {
+		return g, true
 	}
-	if gap <= 0 {
-		return 0, true, true
+	if gap == 0 && now.Before(p.fresh) {
+		gap = p.fresh.Sub(now) / time.Duration(p.line.calls.Len()+1)
 	}
-	wait = max(p.next.Sub(now), 0)
+	return gap, false
+}
+
+// due returns how long the next call has to wait.
+func (p *partner) due(now time.Time) time.Duration {
+	if left := p.until.Sub(now); left > 0 {
+		return left
+	}
+	gap, learnt := p.spread(now)
+	if gap == 0 {
+		return 0
+	}
+	if p.next.Before(p.until) {
+		p.next = p.until.Add(rand.N(gap + 1))
+	}
+	wait := max(p.next.Add(p.offset).Sub(now), 0)
 	if wait > 0 && learnt {
 		p.seen.bound = true
 	}
-	switch {
-	case wait > most:
-		return wait, false, false
-	case learnt && wait > ahead:
-		return ahead/2 + rand.N(2*ahead), false, true
-	}
-	if p.next.Before(now) {
-		p.next = now
-	}
-	p.next = p.next.Add(gap)
-	return wait, true, true
+	return wait
 }
 
-// ahead is for how long a place is given to a call that is paced. Who finds none asks again, because
-// the pace may have changed by then.
-const ahead = 200 * time.Millisecond
+// late is for how long a place is kept: that much of what a busy machine holds up is caught up with.
+const late = 20 * time.Millisecond
 
-// behind has calls that are paced wait until then, because those of other processes come first.
+// take gives a call its place.
+func (p *partner) take(c *call, now time.Time) {
+	gap, learnt := p.spread(now)
+	if kept := now.Add(-late); p.next.Before(kept) {
+		p.next = kept
+	}
+	c.took = gap
+	p.next, p.offset = p.next.Add(gap), 0
+	if learnt && p.rivals {
+		p.offset = rand.N(slack)
+	}
+}
+
+// soonest returns how long it takes at least until a call may be sent that has so many before it.
+func (p *partner) soonest(now time.Time, before int) time.Duration {
+	from := p.next
+	if from.Before(p.until) {
+		from = p.until
+	}
+	if from.Before(now) {
+		from = now
+	}
+	wait := p.pace.next(from, float64(before))
+	if from.Before(p.ends) {
+		wait = max(wait, min(time.Duration(before)*p.gap, p.ends.Sub(from)))
+	}
+	return from.Sub(now) + wait
+}
+
+// behind has calls wait until then, because those of other processes come first.
 func (p *partner) behind(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen.bound = true
 	if until.After(p.next) {
-		p.next = until
+		p.next, p.offset = until, rand.N(slack)
 	}
 }
 
@@ -161,13 +194,21 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 		}
 	}
 	p.gap, p.ends = gap, ends
-	pause = min(pause, most)
-	if until := now.Add(pause); pause > 0 && until.After(p.until) {
-		begins = !now.Before(p.until)
-		p.until = until
-		return pause, begins
+	if gap > 0 { // The next call has its place by what was known before.
+		if soon := now.Add(max(gap, p.pace.next(now, 1))); soon.Before(p.next) {
+			p.next = soon
+		}
 	}
-	return 0, false
+	pause = min(pause, most)
+	news := false
+	if pause > 0 {
+		news, begins = p.hold(now, now.Add(pause))
+	}
+	p.line.move(now) // Calls may be less far apart than before.
+	if !news {
+		return 0, false
+	}
+	return pause, begins
 }
 
 // partners are those that are known. It is safe for concurrent use.

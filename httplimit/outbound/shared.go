@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/admission"
 )
 
 // pauseName is the name of the rule by which processes tell each other of pauses.
@@ -29,67 +28,33 @@ var callRule = pauseRule(pauseBurst)
 // tellWithin bounds a call to the store that tells others.
 const tellWithin = time.Second
 
-// shared asks the store whether the call fits the limits, and whether another process was
-// asked to pause. It returns how long to wait before asking again; zero if the call may be
-// made.
-func (c *call) shared() (again time.Duration, err error) {
+// ask asks the store whether the call fits the limits, and whether another process was asked to pause.
+// If neither, it is to wait in line again.
+func (c *call) ask() (ok bool, err error) {
 	if c.t.store == nil {
-		return 0, nil
+		return true, nil
 	}
-	checks := []headgate.Check{{Rule: callRule, Key: c.name}}
+	checks := append(c.own[:len(c.own):len(c.own)], headgate.Check{Rule: callRule, Key: c.name})
 	if check, ok := c.paced(time.Now()); ok {
 		checks = append(checks, check)
-	}
-	for _, l := range c.t.config.Limits {
-		key := c.name
-		if l.Key != nil {
-			key = l.Key(c.r)
-		}
-		if key == "" {
-			continue
-		}
-		for _, rule := range l.Rules {
-			checks = append(checks, headgate.Check{Rule: rule, Key: key})
-		}
 	}
 	decisions, err := c.t.store.Take(c.ctx, headgate.OpTake, checks, nil)
 	switch {
 	case err != nil && c.ctx.Err() != nil:
-		return 0, c.ctx.Err()
+		return false, c.ctx.Err()
 	case err != nil:
 		c.failed(err)
 		if c.t.config.FailClosed {
-			return 0, err
+			return false, err
 		}
-		return 0, nil
+		return true, nil
 	}
 	v := headgate.NewVerdict(decisions)
-	wait := v.RetryAfter
-	if v.Allowed {
-		wait = v.Delay
-	} else {
-		now := time.Now()
-		for i := range decisions {
-			d := &decisions[i]
-			switch {
-			case d.Allowed:
-			case d.Rule == callRule:
-				if c.hold(now, now.Add(d.RetryAfter)) {
-					c.readPace(c.ctx, now, 0)
-				}
-				if wait >= 0 {
-					wait = max(wait, c.pause(now))
-				}
-			case d.Rule.Name() == paceName:
-				c.behind(now.Add(d.RetryAfter))
-				c.spread = false
-			}
-		}
+	wait := v.Delay
+	if !v.Allowed {
+		wait = c.deny(decisions)
 	}
-	if wait == 0 {
-		return 0, nil
-	}
-	if wait < 0 || wait > c.left || admission.EndsWithin(c.ctx, wait) {
+	if now := time.Now(); wait < 0 || wait > c.patience(now) {
 		if v.Allowed {
 			c.refund(checks, decisions)
 		}
@@ -97,12 +62,51 @@ func (c *call) shared() (again time.Duration, err error) {
 		if deciding := v.Deciding(); deciding != nil && deciding.Rule.Name() != pauseName && deciding.Rule.Name() != paceName {
 			d = *deciding
 		}
-		return 0, c.denied(d)
+		return false, c.denied(d)
 	}
-	if v.Allowed {
-		return 0, c.sleep(wait)
+	if !v.Allowed {
+		return false, nil
 	}
-	return wait, nil
+	c.leave(true)
+	if err := c.sleep(wait); err != nil {
+		c.refund(checks, decisions)
+		return false, err
+	}
+	return true, nil
+}
+
+// deny takes in why the store has denied a call, and returns for how long it is to wait.
+func (c *call) deny(decisions []headgate.Decision) time.Duration {
+	var own time.Duration // what limits of our own ask for
+	wait, news := time.Duration(0), false
+	now := time.Now()
+	for i := range decisions {
+		d := &decisions[i]
+		switch {
+		case d.Allowed || d.Shadow:
+			continue
+		case d.Rule == callRule:
+			news = c.told(now, now.Add(d.RetryAfter))
+		case d.Rule.Name() == paceName:
+			c.behind(now.Add(d.RetryAfter))
+		case d.RetryAfter == headgate.Never:
+			return headgate.Never
+		default:
+			own = max(own, d.RetryAfter, time.Microsecond)
+		}
+		wait = max(wait, own, d.RetryAfter)
+	}
+	if news {
+		c.readPace(c.ctx, now, 0)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if own > 0 {
+		c.denies(own, now)
+		c.next = c.next.Add(-c.took) // Somebody else can have its place.
+	}
+	c.asked(now, false)
+	return wait
 }
 
 // refund gives back what a call has taken that is not made.

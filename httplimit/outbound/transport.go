@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,11 @@ func New(shared headgate.Store, base http.RoundTripper, config Config) (*Transpo
 	t.documents, _ = shared.(store.Documents)
 	t.partners.all = make(map[string]*partner)
 	t.partners.make = func(name string) *partner {
-		p := &partner{Budget: retry.NewBudget(config.Budget, config.Floor)}
+		var gate flow.Gate
 		if config.Gate != nil {
-			p.gate = config.Gate(name)
+			gate = config.Gate(name)
 		}
-		return p
+		return newPartner(retry.NewBudget(config.Budget, config.Floor), gate, t.documents != nil)
 	}
 	return t, nil
 }
@@ -63,9 +64,18 @@ type call struct {
 	name     string // of the partner
 	endpoint string
 	*partner
-	left   time.Duration // that it may wait yet
-	again  bool          // it may be sent again
-	spread bool          // it has its turn
+	left  time.Duration // that it may wait yet
+	again bool          // it may be sent again
+
+	own []headgate.Check // the limits of our own that bind it
+	key string           // of its line in bounds
+
+	// What follows is guarded by the partner's mutex.
+	number uint64        // calls of a partner go in the order of their numbers; 0 before it has one
+	at     *list.Element // its place in a line; nil while it is in none
+	turn   chan struct{} // told when it goes; has room for one value
+	took   time.Duration // how much of the time in which calls are spread its last place has taken
+	asks   *bound        // the line that counts it among those that ask the store; nil for none
 }
 
 // RoundTrip implements [http.RoundTripper]. Its errors are a [*headgate.DeniedError] if the
@@ -80,6 +90,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.config.Timeout > 0 {
 		c.ctx, cancel = context.WithTimeout(c.ctx, t.config.Timeout)
 	}
+	c.bind()
 	res, err := c.do()
 	if err != nil {
 		cancel()
@@ -220,31 +231,24 @@ func (c *call) denied(d headgate.Decision) error {
 	return &headgate.DeniedError{Decision: d, Reason: reason}
 }
 
+// patience is for how long the call may wait from now on.
+func (c *call) patience(now time.Time) time.Duration {
+	if deadline, ok := c.ctx.Deadline(); ok {
+		return min(c.left, deadline.Sub(now))
+	}
+	return c.left
+}
+
 // admit waits until the request may be sent, or returns why it may not.
 func (c *call) admit() error {
 	c.readPace(c.ctx, time.Now(), paceEvery)
-	for c.spread = false; ; {
-		now, most := time.Now(), c.left
-		if deadline, ok := c.ctx.Deadline(); ok {
-			most = min(most, deadline.Sub(now))
+	for {
+		ok, err := false, c.await()
+		if err == nil {
+			ok, err = c.ask()
 		}
-		wait := c.pause(now)
-		fits := wait <= most
-		if wait > 0 {
-			c.spread = false // After the pause, it waits for its turn again.
-		} else if !c.spread {
-			wait, c.spread, fits = c.slot(now, most)
-		}
-		if !fits {
-			return c.denied(headgate.Decision{RetryAfter: wait})
-		}
-		if wait == 0 {
-			var err error
-			if wait, err = c.shared(); err != nil || wait == 0 {
-				return err
-			}
-		}
-		if err := c.sleep(wait); err != nil {
+		if ok || err != nil {
+			c.leave(ok)
 			return err
 		}
 	}
