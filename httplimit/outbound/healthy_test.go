@@ -312,3 +312,50 @@ func TestPausesDoNotAddUp(t *testing.T) {
 		}
 	})
 }
+
+// TestPartnerTakesMoreAgain: calls to a partner that takes only a tenth of them for some time are held back
+// while it does, and not for long afterwards.
+func TestPartnerTakesMoreAgain(t *testing.T) {
+	t.Parallel()
+	const rate, usual, little = 60, 100, 10 // in a second
+	const within = 45 * time.Second
+	for _, during := range []time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second, 10 * time.Minute} {
+		if race.Enabled && during > 30*time.Second {
+			continue
+		}
+		for _, processes := range []int{1, 3} {
+			bubbletest.Test(t, func(t *testing.T) {
+				limiter := func(limit int64) *headgate.Limiter {
+					return headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
+				}
+				partner := limiter(usual)
+				var refused atomic.Int64
+				p := &simulated{answer: func(r *http.Request, res *http.Response) error {
+					d, err := partner.Allow(r.Context(), "")
+					if err == nil && !d.Allowed {
+						refused.Add(1)
+						res.StatusCode = 429
+						res.Header.Set("Retry-After", "1")
+					}
+					return err
+				}}
+				c := newTraffic(t, rate, processes, newRemote(), p)
+				for _, tr := range c.over {
+					tr.config.MaxWait = 2 * time.Second // None of one part waits in the next one.
+				}
+				c.run(20 * time.Second)
+				refused.Store(0)
+				partner = limiter(little)
+				_, calls := c.run(during)
+				if n := refused.Load(); n > int64(calls[""]/20) {
+					t.Errorf("%d of %d calls were refused within %v", n, calls[""], during)
+				}
+				partner = limiter(usual)
+				c.run(within)
+				if good, calls := c.run(10 * time.Second); good[""] < calls[""]*9/10 {
+					t.Errorf("%d processes, %v after a partner took little for %v: %d of %d calls are answered", processes, within, during, good[""], calls[""])
+				}
+			})
+		}
+	}
+}

@@ -16,6 +16,8 @@ type pace struct {
 	Base  float64       `json:"base"`  // calls a second after the last refusal; 0 bounds nothing
 	Known bool          `json:"known"` // Base is near what the partner admits, and not only below it
 	Unit  time.Duration `json:"unit"`  // how long the last pause was, but 1 to 2 s
+	Hold  float64       `json:"hold"`  // for how many units a known Base holds; 0 means the most
+	Level float64       `json:"level"` // what was admitted a second before Base became much less
 
 	From time.Time `json:"-"` // when the last pause ended
 }
@@ -24,61 +26,78 @@ const (
 	// shortPause is the longest pause from which a pace is learnt. Whoever asks for a longer one counts
 	// in longer windows, of which each can be used at once. One of 10 s gets as much either way.
 	shortPause = 10 * time.Second
-	// safe is the part of what the partner was found to admit at which calls are sent, for so many
-	// units. Each refusal costs a pause, so it must not come much oftener than that.
-	safe, holds = 0.97, 30
-	// probing is by which factor the rate grows in a unit from there on, and seeking is that while
-	// it is not known what the partner admits.
-	probing, seeking = 1.05, 4
-	// forgotten is after how many further units without a refusal nothing is bounded any more.
-	forgotten = 60
+	// safe is the part of what the partner was found to admit at which calls are sent.
+	safe = 0.97
+	// A known rate holds for maxHold units: each refusal costs a pause, so it must not come much oftener.
+	// Where the partner has admitted more than twice as much before, it holds for minHold pauses, and for
+	// twice as long each time that no more was admitted then.
+	minHold, maxHold = 4, 30
+	// probing is by which factor the rate grows in each of the next probes units. Who is refused then
+	// admits little more than the rate.
+	probing, probes = 1.05, 8
+	// seeking is by which factor the rate grows in a unit from there on, and while it is not known what
+	// the partner admits. After so many of these units nothing is bounded any more.
+	seeking, forgotten = 4, 20
 )
 
-// shape returns for how many units the rate holds, and by which factor it grows in each from there on.
-func (p *pace) shape() (units, factor float64) {
-	if p.Known {
-		return holds, probing
+// stretch is a part of the time since the last pause, in which the rate grows by a factor in each unit.
+type stretch struct{ units, factor float64 }
+
+func (p *pace) stretches() [3]stretch {
+	if !p.Known {
+		return [...]stretch{{0, 1}, {0, 1}, {forgotten, seeking}}
 	}
-	return 0, seeking
+	return [...]stretch{{p.holds(), 1}, {probes, probing}, {forgotten, seeking}}
 }
 
-// rate returns how many calls may be sent in a second, and by how much that grows in a second. Zero
-// stands for any number.
+func (p *pace) holds() float64 {
+	if p.Hold <= 0 || p.Hold > maxHold {
+		return maxHold
+	}
+	return p.Hold
+}
+
+// rate returns how many calls may be sent in a second, and by which part of it that grows in a second.
+// Zero stands for any number.
 func (p *pace) rate(now time.Time) (rate, growth float64) {
-	if p.Base == 0 {
-		return 0, 0
+	rate = p.Base
+	units := now.Sub(p.From).Seconds() / p.Unit.Seconds()
+	for _, s := range p.stretches() {
+		if units <= s.units {
+			return rate * math.Pow(s.factor, units), math.Log(s.factor) / p.Unit.Seconds()
+		}
+		rate *= math.Pow(s.factor, s.units)
+		units -= s.units
 	}
-	holds, factor := p.shape()
-	units := now.Sub(p.From).Seconds()/p.Unit.Seconds() - holds
-	switch {
-	case units <= 0:
-		return p.Base, 0
-	case units > forgotten:
-		return 0, 0
-	}
-	rate = p.Base * math.Pow(factor, units)
-	return rate, rate * math.Log(factor) / p.Unit.Seconds()
+	return 0, 0
 }
 
 // next returns the time after which so many more calls may have been sent than at the given time, if
 // nothing is refused until then.
 func (p *pace) next(from time.Time, calls float64) time.Duration {
-	rate, _ := p.rate(from)
-	if rate == 0 || calls == 0 {
+	if p.Base == 0 || calls == 0 {
 		return 0
 	}
-	holds, factor := p.shape()
-	wait := 0.0
-	rest := p.From.Add(time.Duration(holds * float64(p.Unit))).Sub(from).Seconds()
-	if rest > 0 {
-		if calls <= rest*rate {
-			return seconds(calls / rate)
+	wait, rate := 0.0, p.Base
+	units := from.Sub(p.From).Seconds() / p.Unit.Seconds()
+	for _, s := range p.stretches() {
+		if rest := (s.units - units) * p.Unit.Seconds(); rest > 0 {
+			at, growth := rate*math.Pow(s.factor, units), math.Log(s.factor)/p.Unit.Seconds()
+			took, most := calls/at, rest*at
+			if growth > 0 {
+				took, most = math.Log1p(calls*growth/at)/growth, at*math.Expm1(growth*rest)/growth
+			}
+			if took <= rest {
+				return seconds(wait + took)
+			}
+			wait += rest
+			calls -= most
+			units = s.units
 		}
-		wait, calls = rest, calls-rest*rate
+		rate *= math.Pow(s.factor, s.units)
+		units -= s.units
 	}
-	growth := math.Log(factor) / p.Unit.Seconds()
-	wait += math.Log1p(calls*growth/rate) / growth
-	return min(seconds(wait), max(p.From.Add(time.Duration((holds+forgotten)*float64(p.Unit))).Sub(from), 0))
+	return seconds(wait)
 }
 
 // run is what a process has seen since the last pause.
@@ -98,6 +117,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 		accepted = min(before, seen.sent)
 	}
 	rate, growth := p.rate(now)
+	was, units := *p, now.Sub(p.From).Seconds()/p.Unit.Seconds()
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
 	case accepted == 0:
@@ -105,23 +125,36 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 		if p.Known {
 			p.Base, p.Known = rate/2, false
 		}
-	case rate > 0 && !p.Known && t < p.Unit.Seconds()/2:
+	case rate > 0 && !p.Known && units < 0.5:
 		p.Base = rate / 2 // Too early to tell.
 	case rate > 0 && seen.bound:
 		// Some call more than the partner admits was sent since the pause, or since the rate has
 		// grown above what the partner admits.
-		over, most := max(1/t, math.Sqrt(2*growth)), rate/2
+		over, most := max(1/t, math.Sqrt(2*growth*rate)), rate/2
 		switch {
-		case t < 2*p.Unit.Seconds():
+		case units < 2:
 			over = max(over, rate/8)
-		case p.Known:
+		case p.Known && units <= p.holds()+probes:
 			most = rate / 10
 		}
 		p.Base, p.Known = safe*(rate-min(over, most)), true
+		switch {
+		case was.Known && units >= was.holds():
+			// What was admitted for so long is admitted.
+			admitted := was.Base
+			if units > was.holds()+probes {
+				admitted *= safe * math.Pow(probing, probes)
+			}
+			p.Base = max(p.Base, admitted)
+			p.Hold, p.Level = min(2*was.holds(), maxHold), p.Base
+		case p.Base < p.Level/2:
+			p.Hold, p.Level = min(max(minHold*pause.Seconds()/p.Unit.Seconds(), minHold), maxHold), p.Base
+		}
 	default:
 		// How much the partner admits is not known, but it is at least what it has.
 		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
 	}
+	p.Level = max(p.Level, p.Base)
 	p.Unit = min(max(pause, time.Second), 2*time.Second)
 	p.From = now.Add(pause)
 }
@@ -238,7 +271,7 @@ func (c *call) learnPace(now time.Time, pause time.Duration, before float64) {
 			c.failed(err)
 			return
 		}
-		written, err := c.t.documents.WriteDocument(ctx, d, value, (holds+2*forgotten)*p.Unit)
+		written, err := c.t.documents.WriteDocument(ctx, d, value, (maxHold+probes+2*forgotten)*p.Unit)
 		if err != nil {
 			c.failed(err)
 			return

@@ -25,8 +25,8 @@ func TestPaceIsLearnt(t *testing.T) {
 	// Refused at about 80 a second: calls are sent at less, for some time.
 	p.refused(&run{accepted: 40, bound: true}, 0, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
-	if base < 40 || base > 80 || rate(holds*time.Second) != base || rate((holds+10)*time.Second) <= base {
-		t.Errorf("the rate is %v, %v, and then %v", base, rate(holds*time.Second), rate((holds+10)*time.Second))
+	if base < 40 || base > 80 || rate(maxHold*time.Second) != base || rate((maxHold+1)*time.Second) != base*probing {
+		t.Errorf("the rate is %v, %v, and then %v", base, rate(maxHold*time.Second), rate((maxHold+1)*time.Second))
 	}
 	// Nothing is accepted any more: that says nothing of the rate.
 	for range 100 {
@@ -81,7 +81,7 @@ func TestSoonest(t *testing.T) {
 		"a pause":             {&partner{until: now.Add(time.Minute)}, 1000, time.Minute},
 		"a pace that holds":   {&partner{pace: pace{Base: 10, Known: true, Unit: time.Second, From: now}}, 250, 25 * time.Second},
 		"a pace that grows":   {&partner{pace: pace{Base: 10, Unit: time.Second, From: now}}, 1000, 3560 * time.Millisecond},
-		"a pace that ends":    {&partner{pace: pace{Base: 1e-6, Known: true, Unit: time.Second, From: now}}, 1e9, (holds + forgotten) * time.Second},
+		"a pace that ends":    {&partner{pace: pace{Base: 1e-6, Known: true, Unit: time.Second, From: now}}, 1e9, (maxHold + probes + forgotten) * time.Second},
 		"little is left":      {&partner{gap: time.Second, ends: now.Add(time.Minute)}, 30, 30 * time.Second},
 		"until it is renewed": {&partner{gap: time.Second, ends: now.Add(time.Minute)}, 1000, time.Minute},
 	} {
