@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -24,7 +25,7 @@ type Config struct {
 	// Limits are limits of our own.
 	Limits []Limit
 	// Partner returns the name of whom a request goes to. What is learnt holds for that
-	// name. Nil means the host of the URL, with its port.
+	// name. Nil means the host of the URL, with its port unless that is the scheme's.
 	Partner func(r *http.Request) string
 	// MaxWait is how long a call may wait in all, before it is sent and between tries. Zero
 	// means 30 s; negative means not at all.
@@ -121,9 +122,22 @@ func (c *Config) fill() error {
 	}
 	check(len(names) <= headgate.MaxChecks, "Limits", "there are %d rules, must be at most %d", len(names)-2, headgate.MaxChecks-2)
 	if c.Partner == nil {
-		c.Partner = func(r *http.Request) string { return r.URL.Host }
+		c.Partner = hostOf
 	}
 	return problems.Err("outbound")
+}
+
+// hostOf is the host of a request's URL. It is the same however the URL spells it: who can choose among
+// spellings must not have a limit for each.
+func hostOf(r *http.Request) string {
+	host := strings.ToLower(r.URL.Host)
+	switch r.URL.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // set gives v a value if it has none.

@@ -93,3 +93,20 @@ func TestParametersAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Who can choose among spellings of a host does not have a limit for each.
+func TestSpellingsOfAHost(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"http://partner/": "partner", "HTTP://PartNer:80/": "partner", "https://partner.:443/": "partner", "https://partner:80/": "partner:80",
+		"http://[::1]:80/": "[::1]", "http://[::1]:8080/": "[::1]:8080", "http://127.0.0.1:443/": "127.0.0.1:443",
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hostOf(r); got != want {
+			t.Errorf("%s: %q, want %q", url, got, want)
+		}
+	}
+}
