@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -92,6 +93,30 @@ func TestParametersAreBounded(t *testing.T) {
 			t.Errorf("%s: r=%s, t=%s, and %d in all", name, of["r"], of["t"], len(of))
 		}
 	}
+}
+
+// A store whose clock has stepped back does not stop paced calls until it has caught up.
+func TestStoreClockStepsBack(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		shared := newRemote()
+		d, err := shared.ReadDocument(t.Context(), paceName+" partner")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := d.Now + headgate.Instant(time.Hour.Microseconds())
+		value := `{"base":50,"known":true,"unit":1000000000,"ends":` + strconv.FormatInt(int64(ends), 10) + `}`
+		if ok, err := shared.WriteDocument(t.Context(), d, []byte(value), time.Hour); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		c := newTraffic(t, 10, 1, shared, &simulated{answer: func(*http.Request, *http.Response) error { return nil }})
+		if good, calls := c.run(5 * time.Second); good[""] != calls[""] {
+			t.Errorf("%d of %d calls were answered", good[""], calls[""])
+		}
+		if p := c.over[0].partners.of("partner", time.Now()); p.pace.Base != 50 || p.pace.From.After(time.Now()) {
+			t.Errorf("the pace is %+v", p.pace)
+		}
+	})
 }
 
 // Who can choose among spellings of a host does not have a limit for each.

@@ -204,7 +204,11 @@ func (c *call) fetchPace(ctx context.Context) (pace, store.Document, error) {
 	if err := json.Unmarshal(d.Value, &kept); err != nil || kept.Base < 0 || kept.Unit <= 0 {
 		return pace{}, d, nil //nolint:nilerr // It is another program's, and written anew.
 	}
-	kept.From = time.Now().Add(time.Duration(kept.Ends-d.Now) * time.Microsecond)
+	left := time.Duration(kept.Ends-d.Now) * time.Microsecond
+	if left > shortPause {
+		left = 0 // The store's clock has stepped back.
+	}
+	kept.From = time.Now().Add(left)
 	return kept.pace, d, nil
 }
 
