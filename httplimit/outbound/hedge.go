@@ -32,10 +32,10 @@ func (c *call) hedged(try int) (*http.Response, Hint, error) {
 			ctx, stop = context.WithTimeout(ctx, c.t.config.TryTimeout)
 			done = func() { stop(); cancel(nil) }
 		}
-		of := len(cancels)
+		of, charged := len(cancels), c.charged
 		cancels = append(cancels, cancel)
 		go func() {
-			res, hint, err := c.sendIn(ctx, done, try) //nolint:bodyclose // Who takes the answer closes it.
+			res, hint, err := c.sendIn(ctx, done, try, charged) //nolint:bodyclose // Who takes the answer closes it.
 			answers <- answer{of, res, hint, err}
 		}()
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/flow"
+	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -93,6 +95,113 @@ func TestParametersAreBounded(t *testing.T) {
 			t.Errorf("%s: r=%s, t=%s, and %d in all", name, of["r"], of["t"], len(of))
 		}
 	}
+}
+
+// An attempt that is not sent after all gives back what it was charged.
+func TestUnsentIsNotCharged(t *testing.T) {
+	t.Parallel()
+	s := partnerServer(t, func(http.ResponseWriter, *http.Request) {})
+	full, err := permits.New(permits.Config{Name: "partner", Limit: 1, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := full.TryAcquire(t.Context(), flow.Request{}); err != nil {
+		t.Fatal(err)
+	}
+	gated := headgate.MustRule("gated", headgate.PerHour(10))
+	slow := headgate.MustRule("slow", headgate.Limit{Algorithm: headgate.LeakyBucket, Count: 1, Period: time.Hour, Burst: 10})
+	for _, c := range []struct {
+		rule   *headgate.Rule
+		config Config
+		calls  int
+		left   int64
+	}{
+		{gated, Config{Gate: func(string) flow.Gate { return full }}, 5, 10},
+		// The first call is sent. The second one waits, and its context ends.
+		{slow, Config{MaxWait: 2 * time.Hour}, 2, 9},
+	} {
+		store := memory.New()
+		c.config.Limits = []Limit{{Rules: []*headgate.Rule{c.rule}}}
+		client := mustNew(t, store, c.config)
+		for range c.calls {
+			ctx, cancel := context.WithCancel(t.Context())
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := time.AfterFunc(300*time.Millisecond, cancel).Stop
+			if res, err := client.Do(r); err == nil {
+				_ = res.Body.Close()
+			}
+			stop()
+			cancel()
+		}
+		// What is given back as the context ends may be so a moment later.
+		var d []headgate.Decision
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			var err error
+			d, err = store.Take(t.Context(), headgate.OpPeek, []headgate.Check{{Rule: c.rule, Key: strings.TrimPrefix(s.URL, "http://")}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d[0].Remaining == c.left {
+				break
+			}
+		}
+		if d[0].Remaining != c.left {
+			t.Errorf("%s: %d are left after %d calls, want %d", c.rule.Name(), d[0].Remaining, c.calls, c.left)
+		}
+	}
+}
+
+// stuck is a store that does not answer who tells of a pause.
+type stuck struct {
+	headgate.Store
+	told atomic.Int64
+}
+
+func (s *stuck) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if checks[0].Cost > 1 {
+		<-ctx.Done()
+		s.told.Add(1)
+		return nil, ctx.Err()
+	}
+	return s.Store.Take(ctx, op, checks, dst)
+}
+
+// A store that hangs holds up no call beyond its context.
+func TestStoreHangs(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		store := &stuck{Store: memory.New()}
+		p := &simulated{answer: func(_ *http.Request, res *http.Response) error {
+			res.StatusCode = http.StatusTooManyRequests
+			res.Header.Set("Retry-After", "60")
+			return nil
+		}}
+		tr, err := New(store, p, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const patience = 100 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://partner/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if res, err := tr.RoundTrip(r); err == nil {
+			_ = res.Body.Close()
+		}
+		if d := time.Since(began); d > patience {
+			t.Errorf("a call that may take %v took %v", patience, d)
+		}
+		time.Sleep(tellWithin)
+		if store.told.Load() != 1 {
+			t.Error("the pause was not told")
+		}
+	})
 }
 
 // A store whose clock has stepped back does not stop paced calls until it has caught up.

@@ -249,13 +249,7 @@ func (p *partner) adopt(to pace, version string) {
 }
 
 // learnPace takes in that the partner refuses calls, for all processes.
-func (c *call) learnPace(now time.Time, pause time.Duration, before float64) {
-	if c.t.documents == nil {
-		c.refused(now, pause, before)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
-	defer cancel()
+func (c *call) learnPace(ctx context.Context, now time.Time, pause time.Duration, before float64) {
 	for {
 		p, d, err := c.fetchPace(ctx)
 		if err != nil {

@@ -31,6 +31,7 @@ const tellWithin = time.Second
 // ask asks the store whether the call fits the limits, and whether another process was asked to pause.
 // If neither, it is to wait in line again.
 func (c *call) ask() (ok bool, err error) {
+	c.charged = nil
 	if c.t.store == nil {
 		return true, nil
 	}
@@ -54,10 +55,14 @@ func (c *call) ask() (ok bool, err error) {
 	if !v.Allowed {
 		wait = c.deny(decisions)
 	}
-	if now := time.Now(); wait < 0 || wait > c.patience(now) {
-		if v.Allowed {
-			c.refund(checks, decisions)
+	if v.Allowed {
+		for i := range decisions {
+			checks[decisions[i].Check].At = decisions[i].At
 		}
+		c.charged = checks
+	}
+	if wait < 0 || wait > c.patience(time.Now()) {
+		c.refund(c.charged)
 		d := headgate.Decision{RetryAfter: wait}
 		if deciding := v.Deciding(); deciding != nil && deciding.Rule.Name() != pauseName && deciding.Rule.Name() != paceName {
 			d = *deciding
@@ -69,7 +74,7 @@ func (c *call) ask() (ok bool, err error) {
 	}
 	c.leave(true)
 	if err := c.sleep(wait); err != nil {
-		c.refund(checks, decisions)
+		c.refund(c.charged)
 		return false, err
 	}
 	return true, nil
@@ -109,15 +114,31 @@ func (c *call) deny(decisions []headgate.Decision) time.Duration {
 	return wait
 }
 
-// refund gives back what a call has taken that is not made.
-func (c *call) refund(checks []headgate.Check, decisions []headgate.Decision) {
-	for i := range decisions {
-		checks[decisions[i].Check].At = decisions[i].At
+// refund gives back what an attempt was charged that is not made.
+func (c *call) refund(charged []headgate.Check) {
+	if len(charged) == 0 {
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
-	defer cancel()
-	if _, err := c.t.store.Take(ctx, headgate.OpRefund, checks, nil); err != nil {
-		c.failed(err)
+	c.tell(func(ctx context.Context) {
+		if _, err := c.t.store.Take(ctx, headgate.OpRefund, charged, nil); err != nil {
+			c.failed(err)
+		}
+	})
+}
+
+// tell has f tell the store something. It does so even if the call's context ends, but the call does not
+// wait for it then.
+func (c *call) tell(f func(ctx context.Context)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
+		defer cancel()
+		f(ctx)
+	}()
+	select {
+	case <-done:
+	case <-c.ctx.Done():
 	}
 }
 
@@ -131,14 +152,23 @@ func (c *call) learn(hint *Hint, now time.Time, before float64) {
 	if c.t.config.Hooks.Paused != nil {
 		c.t.config.Hooks.Paused(c.name, pause)
 	}
-	if begins && hint.Limited && pause <= shortPause {
-		defer c.learnPace(now, pause, before)
+	paced := begins && hint.Limited && pause <= shortPause
+	if c.t.documents == nil && paced {
+		c.refused(now, pause, before)
 	}
 	if c.t.store == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
-	defer cancel()
+	c.tell(func(ctx context.Context) {
+		c.tellPause(ctx, pause)
+		if c.t.documents != nil && paced {
+			c.learnPace(ctx, now, pause, before)
+		}
+	})
+}
+
+// tellPause tells the other processes of a pause.
+func (c *call) tellPause(ctx context.Context, pause time.Duration) {
 	most := pauseBurst + pause.Microseconds()
 	check := []headgate.Check{{Rule: pauseRule(most), Key: c.name, Cost: most}}
 	for {

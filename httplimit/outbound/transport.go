@@ -67,8 +67,9 @@ type call struct {
 	left  time.Duration // that it may wait yet
 	again bool          // it may be sent again
 
-	own []headgate.Check // the limits of our own that bind it
-	key string           // of its line in bounds
+	own     []headgate.Check // the limits of our own that bind it
+	key     string           // of its line in bounds
+	charged []headgate.Check // what the next attempt was charged
 
 	// What follows is guarded by the partner's mutex.
 	number uint64        // calls of a partner go in the order of their numbers; 0 before it has one
@@ -125,6 +126,7 @@ func (c *call) do() (*http.Response, error) {
 		}
 		if !probes && c.Closed(c.endpoint) { // since it has waited
 			if err := c.throttled(); err != nil {
+				c.refund(c.charged)
 				return nil, err
 			}
 		}
@@ -266,19 +268,21 @@ func (c *call) attempt(try int) (*http.Response, Hint, error) {
 func (c *call) send(try int) (*http.Response, Hint, error) {
 	if c.t.config.TryTimeout > 0 {
 		ctx, cancel := context.WithTimeout(c.ctx, c.t.config.TryTimeout)
-		return c.sendIn(ctx, cancel, try)
+		return c.sendIn(ctx, cancel, try, c.charged)
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	return c.sendIn(ctx, cancel, try)
+	return c.sendIn(ctx, cancel, try, c.charged)
 }
 
-func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (*http.Response, Hint, error) {
+// sendIn is send in a context that cancel ends. charged is given back if nothing is sent.
+func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, charged []headgate.Check) (*http.Response, Hint, error) {
 	var permit flow.Permit
 	if c.gate != nil {
 		var err error
 		if permit, err = c.gate.Acquire(ctx, flow.Request{Key: c.name}); err != nil {
 			cancel()
 			c.unsent()
+			c.refund(charged)
 			return nil, Hint{}, err
 		}
 	}
@@ -288,6 +292,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int) (
 		if err != nil {
 			cancel()
 			permit.Done(flow.Unused)
+			c.refund(charged)
 			return nil, Hint{NoRetry: true}, fmt.Errorf("outbound: getting the body again: %w", err)
 		}
 		r.Body = body
