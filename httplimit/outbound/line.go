@@ -176,14 +176,14 @@ func (c *call) await() error {
 	return c.stand(&c.line, c.soonest)
 }
 
-// denies has calls that the same limits bind stand in line from now on, because nothing fits for so long.
-func (c *call) denies(wait time.Duration, now time.Time) {
+// denies has calls that the same limits bind stand in line from now on, because nothing fits until then.
+func (c *call) denies(until time.Time) {
 	b := c.bounds[c.key]
 	if b == nil {
 		b = newBound(&c.mu)
 		c.bounds[c.key] = b
 	}
-	b.opens, b.most = now.Add(wait), 1
+	b.opens, b.most = until, 1
 }
 
 // asked lets the next call ask. admitted says that the store has admitted this one.

@@ -39,6 +39,7 @@ func (c *call) ask() (ok bool, err error) {
 	if check, ok := c.paced(time.Now()); ok {
 		checks = append(checks, check)
 	}
+	asked := time.Now()
 	decisions, err := c.t.store.Take(c.ctx, headgate.OpTake, checks, nil)
 	switch {
 	case err != nil && c.ctx.Err() != nil:
@@ -53,7 +54,7 @@ func (c *call) ask() (ok bool, err error) {
 	v := headgate.NewVerdict(decisions)
 	wait := v.Delay
 	if !v.Allowed {
-		wait = c.deny(decisions)
+		wait = c.deny(decisions, asked)
 	}
 	if v.Allowed {
 		for i := range decisions {
@@ -80,11 +81,13 @@ func (c *call) ask() (ok bool, err error) {
 	return true, nil
 }
 
-// deny takes in why the store has denied a call, and returns for how long it is to wait.
-func (c *call) deny(decisions []headgate.Decision) time.Duration {
+// deny takes in why the store has denied a call that has asked it then, and returns for how long the call is
+// to wait. The next one that asks takes as long to the store: what counts is when this one has asked.
+func (c *call) deny(decisions []headgate.Decision, asked time.Time) time.Duration {
 	var own time.Duration // what limits of our own ask for
 	wait, news := time.Duration(0), false
 	now := time.Now()
+	c.left -= now.Sub(asked)
 	for i := range decisions {
 		d := &decisions[i]
 		switch {
@@ -93,7 +96,7 @@ func (c *call) deny(decisions []headgate.Decision) time.Duration {
 		case d.Rule == callRule:
 			news = c.told(now, now.Add(d.RetryAfter))
 		case d.Rule.Name() == paceName:
-			c.behind(now.Add(d.RetryAfter))
+			c.behind(asked.Add(d.RetryAfter))
 		case d.RetryAfter == headgate.Never:
 			return headgate.Never
 		default:
@@ -107,7 +110,7 @@ func (c *call) deny(decisions []headgate.Decision) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if own > 0 {
-		c.denies(own, now)
+		c.denies(asked.Add(own))
 		c.next = c.next.Add(-c.took) // Somebody else can have its place.
 	}
 	c.asked(now, false)
