@@ -72,11 +72,16 @@ func newCrowd(t *testing.T, shared, paced bool) *crowd {
 		t.Fatal(err)
 	}
 	if paced {
-		p := c.over.partners.of("partner", time.Now())
-		p.pace = pace{Base: crowdRate, Known: true, Unit: 2 * time.Second, From: time.Now()}
-		p.read = time.Now().Add(time.Hour) // Nobody else has another one.
+		keepTo(c.over, crowdRate)
 	}
 	return c
+}
+
+// keepTo has a process keep to a pace.
+func keepTo(tr *Transport, rate float64) {
+	p := tr.partners.of("partner", time.Now())
+	p.pace = pace{Base: rate, Known: true, Unit: 2 * time.Second, From: time.Now()}
+	p.read = time.Now().Add(time.Hour) // Nobody else has another one.
 }
 
 // call makes a call, and returns its error.
@@ -252,9 +257,7 @@ func TestPaceAndLimit(t *testing.T) {
 	t.Parallel()
 	bubbletest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, true, false)
-		p := c.over.partners.of("partner", time.Now())
-		p.pace = pace{Base: 1.1 * crowdRate, Known: true, Unit: 2 * time.Second, From: time.Now()}
-		p.read = time.Now().Add(time.Hour)
+		keepTo(c.over, 1.1*crowdRate)
 		const calls = 500
 		began := time.Now()
 		var all sync.WaitGroup
@@ -268,6 +271,54 @@ func TestPaceAndLimit(t *testing.T) {
 		all.Wait()
 		if took := time.Since(began).Seconds(); took > 1.2*calls/crowdRate {
 			t.Errorf("%d calls at %d a second took %.1fs", calls, crowdRate, took)
+		}
+	})
+}
+
+// TestProcessesTakeTurns: processes that keep to one pace get as much of it each.
+func TestProcessesTakeTurns(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, true, true)
+		const processes, calls = 5, 1000
+		over := []*Transport{c.over}
+		for range processes - 1 {
+			tr, err := New(c.store, c.over.base, c.over.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keepTo(tr, crowdRate)
+			over = append(over, tr)
+		}
+		var all sync.WaitGroup
+		for i := range calls {
+			r, err := http.NewRequestWithContext(context.WithValue(t.Context(), numberOf{}, i), http.MethodGet, "http://partner/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				res, err := over[i%processes].RoundTrip(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = res.Body.Close()
+			})
+			time.Sleep(100 * time.Microsecond)
+		}
+		all.Wait()
+		var sent [processes]int
+		for _, n := range c.order[:calls/2] {
+			sent[n%processes]++
+		}
+		for i, n := range sent {
+			if n < calls/2/processes/2 {
+				t.Errorf("of the first %d calls, process %d has sent %d", calls/2, i, n)
+			}
+		}
+		t.Logf("of the first %d calls, the processes have sent %d", calls/2, sent)
+		if asked := c.store.asked.Load(); asked > (processes+1)*calls {
+			t.Errorf("%d processes have asked %d times for %d calls", processes, asked, calls)
 		}
 	})
 }

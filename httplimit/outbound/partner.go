@@ -118,6 +118,13 @@ func (p *partner) take(c *call, now time.Time) {
 	}
 }
 
+// giveBack gives back the place of a call that is not sent. Somebody else can have it.
+func (c *call) giveBack() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next, c.took = c.next.Add(-c.took), 0
+}
+
 // soonest returns how long it takes at least until a call may be sent that has so many before it.
 func (p *partner) soonest(now time.Time, before int) time.Duration {
 	from := p.next

@@ -88,6 +88,7 @@ func (c *call) deny(decisions []headgate.Decision, asked time.Time) time.Duratio
 	wait, news := time.Duration(0), false
 	now := time.Now()
 	c.left -= now.Sub(asked)
+	c.giveBack()
 	for i := range decisions {
 		d := &decisions[i]
 		switch {
@@ -111,7 +112,6 @@ func (c *call) deny(decisions []headgate.Decision, asked time.Time) time.Duratio
 	defer c.mu.Unlock()
 	if own > 0 {
 		c.denies(asked.Add(own))
-		c.next = c.next.Add(-c.took) // Somebody else can have its place.
 	}
 	c.asked(now, false)
 	return wait
