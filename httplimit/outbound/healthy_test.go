@@ -329,10 +329,14 @@ func TestPartnerTakesMoreAgain(t *testing.T) {
 					return headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
 				}
 				partner := limiter(usual)
-				var refused atomic.Int64
+				var refused, admitted atomic.Int64
 				p := &simulated{answer: func(r *http.Request, res *http.Response) error {
 					d, err := partner.Allow(r.Context(), "")
-					if err == nil && !d.Allowed {
+					switch {
+					case err != nil:
+					case d.Allowed:
+						admitted.Add(1)
+					default:
 						refused.Add(1)
 						res.StatusCode = 429
 						res.Header.Set("Retry-After", "1")
@@ -345,10 +349,14 @@ func TestPartnerTakesMoreAgain(t *testing.T) {
 				}
 				c.run(20 * time.Second)
 				refused.Store(0)
+				admitted.Store(0)
 				partner = limiter(little)
 				_, calls := c.run(during)
 				if n := refused.Load(); n > int64(calls[""]/20) {
 					t.Errorf("%d of %d calls were refused within %v", n, calls[""], during)
+				}
+				if n := float64(admitted.Load()); during > time.Minute && n < 0.4*little*during.Seconds() {
+					t.Errorf("%d processes used %.2f of what the partner took within %v", processes, n/little/during.Seconds(), during)
 				}
 				partner = limiter(usual)
 				c.run(within)

@@ -121,10 +121,9 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
 	case accepted == 0:
-		// Perhaps all are refused for now, whatever the rate.
-		if p.Known {
-			p.Base, p.Known = rate/2, false
-		}
+		// Perhaps all are refused for now, whatever the rate; perhaps what was accepted was another
+		// process's. From there on, it takes a few units to find out.
+		p.Base, p.Known = max(rate/2, min(rate, p.Level/64)), false
 	case rate > 0 && !p.Known && units < 0.5:
 		p.Base = rate / 2 // Too early to tell.
 	case rate > 0 && seen.bound:

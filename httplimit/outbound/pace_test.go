@@ -28,12 +28,12 @@ func TestPaceIsLearnt(t *testing.T) {
 	if base < 40 || base > 80 || rate(maxHold*time.Second) != base || rate((maxHold+1)*time.Second) != base*probing {
 		t.Errorf("the rate is %v, %v, and then %v", base, rate(maxHold*time.Second), rate((maxHold+1)*time.Second))
 	}
-	// Nothing is accepted any more: that says nothing of the rate.
+	// Nothing is accepted any more: that says little of the rate, which is found out again within seconds.
 	for range 100 {
 		p.refused(&run{}, 0, p.From.Add(20*time.Millisecond), time.Second)
 	}
-	if rate(0) != base/2 || rate(time.Second) != 2*base {
-		t.Errorf("after an outage, the rate is %v, and after a second %v", rate(0), rate(time.Second))
+	if r := rate(3 * time.Second); r < base {
+		t.Errorf("3s after an outage, the rate is %v", r)
 	}
 	if r := rate((forgotten + 1) * time.Second); r != 0 {
 		t.Errorf("after a minute without a refusal, the rate is %v", r)
