@@ -105,7 +105,7 @@ type run struct {
 	sent     float64   // how many calls were sent
 	first    time.Time // when the first of them was
 	accepted float64   // how many were accepted
-	bound    bool      // some call has waited for its turn
+	bound    time.Time // when a call had to wait for its turn last
 }
 
 // refused takes in that the partner refuses calls from now on, until the pause ends. before is how
@@ -116,17 +116,22 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 	if accepted == 0 {
 		accepted = min(before, seen.sent)
 	}
-	rate, growth := p.rate(now)
+	bound := !seen.bound.IsZero()
+	at := now
+	if bound {
+		at = seen.bound // Since then, calls have come more slowly than the rate.
+	}
+	rate, growth := p.rate(at)
 	was, units := *p, now.Sub(p.From).Seconds()/p.Unit.Seconds()
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
 	case accepted == 0:
 		// Perhaps all are refused for now, whatever the rate; perhaps what was accepted was another
 		// process's. From there on, it takes a few units to find out.
-		p.Base, p.Known = max(rate/2, min(rate, p.Level/64)), false
+		p.Base, p.Known = max(min(rate, p.Level)/2, min(rate, p.Level/64)), false
 	case rate > 0 && !p.Known && units < 0.5:
 		p.Base = rate / 2 // Too early to tell.
-	case rate > 0 && seen.bound:
+	case rate > 0 && bound:
 		// Some call more than the partner admits was sent since the pause, or since the rate has
 		// grown above what the partner admits.
 		over, most := max(1/t, math.Sqrt(2*growth*rate)), rate/2
@@ -151,7 +156,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 		}
 	default:
 		// How much the partner admits is not known, but it is at least what it has.
-		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), rate/2), false
+		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), min(rate/2, p.Level)), false
 	}
 	p.Level = max(p.Level, p.Base)
 	p.Unit = min(max(pause, time.Second), 2*time.Second)

@@ -23,7 +23,7 @@ func TestPaceIsLearnt(t *testing.T) {
 		t.Errorf("5 accepted, then a pause of 1s: the rate is %v, and after 2s %v", rate(0), rate(2*time.Second))
 	}
 	// Refused at about 80 a second: calls are sent at less, for some time.
-	p.refused(&run{accepted: 40, bound: true}, 0, p.From.Add(2*time.Second), time.Second)
+	p.refused(&run{accepted: 40, bound: p.From.Add(2 * time.Second)}, 0, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
 	if base < 40 || base > 80 || rate(maxHold*time.Second) != base || rate((maxHold+1)*time.Second) != base*probing {
 		t.Errorf("the rate is %v, %v, and then %v", base, rate(maxHold*time.Second), rate((maxHold+1)*time.Second))
@@ -35,7 +35,18 @@ func TestPaceIsLearnt(t *testing.T) {
 	if r := rate(3 * time.Second); r < base {
 		t.Errorf("3s after an outage, the rate is %v", r)
 	}
-	if r := rate((forgotten + 1) * time.Second); r != 0 {
+	// Nor do a few calls, each of which is refused after the rate has grown without being needed.
+	for range 100 {
+		p.refused(&run{}, 0, p.From.Add(5*time.Second), time.Second)
+	}
+	if rate(0) > base {
+		t.Errorf("after a long outage, the rate is %v", rate(0))
+	}
+	p.refused(&run{accepted: 10, first: p.From, bound: p.From.Add(100 * time.Millisecond)}, 0, p.From.Add(5*time.Second), time.Second)
+	if rate(0) > 2*base {
+		t.Errorf("calls had to wait long ago, and the rate is %v", rate(0))
+	}
+	if r := rate((maxHold + probes + forgotten + 1) * time.Second); r != 0 {
 		t.Errorf("after a minute without a refusal, the rate is %v", r)
 	}
 }

@@ -97,7 +97,7 @@ func (p *partner) due(now time.Time) time.Duration {
 	}
 	wait := max(p.next.Add(p.offset).Sub(now), 0)
 	if wait > 0 && learnt {
-		p.seen.bound = true
+		p.seen.bound = now
 	}
 	return wait
 }
@@ -145,7 +145,7 @@ func (p *partner) soonest(now time.Time, before int) time.Duration {
 func (p *partner) behind(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.bound = true
+	p.seen.bound = time.Now()
 	if until.After(p.next) {
 		p.next, p.offset = until, rand.N(slack)
 	}
