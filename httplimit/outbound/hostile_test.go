@@ -222,7 +222,7 @@ func TestStoreClockStepsBack(t *testing.T) {
 		if good, calls := c.run(5 * time.Second); good[""] != calls[""] {
 			t.Errorf("%d of %d calls were answered", good[""], calls[""])
 		}
-		if p := c.over[0].partners.of("partner", time.Now()); p.pace.Base != 50 || p.pace.From.After(time.Now()) {
+		if p := c.over[0].partners.of("partner"); p.pace.Base != 50 || p.pace.From.After(time.Now()) {
 			t.Errorf("the pace is %+v", p.pace)
 		}
 	})

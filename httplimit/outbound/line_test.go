@@ -79,7 +79,7 @@ func newCrowd(t *testing.T, shared, paced bool) *crowd {
 
 // keepTo has a process keep to a pace.
 func keepTo(tr *Transport, rate float64) {
-	p := tr.partners.of("partner", time.Now())
+	p := tr.partners.of("partner")
 	p.pace = pace{Base: rate, Known: true, Unit: 2 * time.Second, From: time.Now()}
 	p.read = time.Now().Add(time.Hour) // Nobody else has another one.
 }
@@ -177,7 +177,7 @@ func TestCallsThatLeave(t *testing.T) {
 		if most := time.Duration(sent.Load()+left.Load()/10+2) * time.Second / crowdRate; took > most {
 			t.Errorf("%d calls were sent in %v", sent.Load(), took)
 		}
-		p := c.over.partners.of("partner", time.Now())
+		p := c.over.partners.of("partner")
 		if len(p.bounds) > 0 || p.line.calls.Len() > 0 {
 			t.Errorf("%d lines are left, and %d calls", len(p.bounds), p.line.calls.Len())
 		}
@@ -246,7 +246,7 @@ func TestAccountsDoNotWait(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		if p := c.over.partners.of("partner", time.Now()); len(p.bounds) > 0 {
+		if p := c.over.partners.of("partner"); len(p.bounds) > 0 {
 			t.Errorf("%d lines are left", len(p.bounds))
 		}
 	})

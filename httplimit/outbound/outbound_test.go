@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"errors"
 	"io"
@@ -510,12 +511,12 @@ func TestConfigIsChecked(t *testing.T) {
 // However many partners there are, memory is bounded.
 func TestPartnersAreBounded(t *testing.T) {
 	t.Parallel()
-	ps := partners{all: make(map[string]*partner), make: func(string) *partner { return newPartner(nil, nil, false) }}
-	now := time.Now()
+	ps := partners{all: make(map[string]*list.Element), make: func(string) *partner { return newPartner(nil, nil, false) }}
 	for i := range 3 * maxPartners {
-		ps.of(strconv.Itoa(i), now.Add(time.Duration(i)))
+		ps.of(strconv.Itoa(i))
+		ps.of("0")
 	}
-	if len(ps.all) != maxPartners || ps.all[strconv.Itoa(3*maxPartners-1)] == nil {
+	if len(ps.all) != maxPartners || ps.order.Len() != maxPartners || ps.all[strconv.Itoa(3*maxPartners-1)] == nil || ps.all["0"] == nil {
 		t.Errorf("%d partners are kept", len(ps.all))
 	}
 }

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"container/list"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ type partner struct {
 	*retry.Budget
 	retry.Throttle
 
+	name string
 	gate flow.Gate // nil for none
 
 	mu      sync.Mutex        // guards what follows
@@ -33,7 +35,6 @@ type partner struct {
 	read    time.Time      // when the pace was read last
 	version string         // the version of the document that pace is from
 	rule    *headgate.Rule // by which all processes keep to the pace
-	used    time.Time      // when it was last asked about
 }
 
 const (
@@ -222,35 +223,28 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 type partners struct {
 	make func(name string) *partner
 
-	mu  sync.Mutex // guards all
-	all map[string]*partner
+	mu    sync.Mutex // guards what follows
+	all   map[string]*list.Element
+	order list.List // of *partner, the one that was asked about last first
 }
 
 // maxPartners bounds them: beyond it, the one that was asked about least lately is
 // forgotten.
 const maxPartners = 1024
 
-func (ps *partners) of(name string, now time.Time) *partner {
+func (ps *partners) of(name string) *partner {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.all[name]
-	if p == nil {
-		if len(ps.all) >= maxPartners {
-			ps.forget()
-		}
-		p = ps.make(name)
-		ps.all[name] = p
+	if e := ps.all[name]; e != nil {
+		ps.order.MoveToFront(e)
+		return e.Value.(*partner)
 	}
-	p.used = now
+	if oldest := ps.order.Back(); len(ps.all) >= maxPartners {
+		delete(ps.all, oldest.Value.(*partner).name)
+		ps.order.Remove(oldest)
+	}
+	p := ps.make(name)
+	p.name = name
+	ps.all[name] = ps.order.PushFront(p)
 	return p
-}
-
-func (ps *partners) forget() {
-	oldest := ""
-	for name, p := range ps.all {
-		if oldest == "" || p.used.Before(ps.all[oldest].used) {
-			oldest = name
-		}
-	}
-	delete(ps.all, oldest)
 }

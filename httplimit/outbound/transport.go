@@ -45,7 +45,7 @@ func New(shared headgate.Store, base http.RoundTripper, config Config) (*Transpo
 	}
 	t := &Transport{config: config, store: shared, base: base}
 	t.documents, _ = shared.(store.Documents)
-	t.partners.all = make(map[string]*partner)
+	t.partners.all = make(map[string]*list.Element)
 	t.partners.make = func(name string) *partner {
 		var gate flow.Gate
 		if config.Gate != nil {
@@ -86,7 +86,7 @@ type call struct {
 // that it came with that, or that this transport has given up.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	name := t.config.Partner(r)
-	c := &call{t: t, r: r, ctx: r.Context(), name: name, endpoint: r.Method + " " + r.URL.Path, partner: t.partners.of(name, time.Now()), left: t.config.MaxWait, again: repeatable(r)}
+	c := &call{t: t, r: r, ctx: r.Context(), name: name, endpoint: r.Method + " " + r.URL.Path, partner: t.partners.of(name), left: t.config.MaxWait, again: repeatable(r)}
 	cancel := context.CancelFunc(func() {})
 	if t.config.Timeout > 0 {
 		c.ctx, cancel = context.WithTimeout(c.ctx, t.config.Timeout)
