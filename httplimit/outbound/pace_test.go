@@ -68,14 +68,20 @@ func TestPacedCallsAreSpread(t *testing.T) {
 		}
 		now = now.Add(100 * time.Millisecond)
 	}
-	p.take(new(call), now.Add(late/2))
+	waited := &call{turn: make(chan struct{}, 1)}
+	p.take(waited, now.Add(late/2))
 	if wait := p.due(now); wait != 100*time.Millisecond {
-		t.Errorf("after one that was a little late, the next one waits for %v", wait)
+		t.Errorf("after one that was held up a little, the next one waits for %v", wait)
 	}
-	now = now.Add(time.Second)
+	now = now.Add(10 * time.Second)
+	p.take(waited, now)
+	if wait := p.due(now.Add(-late)); wait != 100*time.Millisecond {
+		t.Errorf("after one that was held up for long, the next one waits for %v", wait+late)
+	}
+	now = now.Add(10 * time.Second)
 	p.take(new(call), now)
-	if wait := p.due(now); wait != 100*time.Millisecond-late {
-		t.Errorf("after a second without calls, the second one waits for %v", wait)
+	if wait := p.due(now); wait != 100*time.Millisecond {
+		t.Errorf("after ten seconds without calls, the second one waits for %v", wait)
 	}
 }
 

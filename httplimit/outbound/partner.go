@@ -103,13 +103,18 @@ func (p *partner) due(now time.Time) time.Duration {
 	return wait
 }
 
-// late is for how long a place is kept: that much of what a busy machine holds up is caught up with.
-const late = 20 * time.Millisecond
+// late is for how long the place of a call that waits is kept: that much of what a busy machine holds up is
+// caught up with.
+const late = 100 * time.Millisecond
 
 // take gives a call its place.
 func (p *partner) take(c *call, now time.Time) {
 	gap, learnt := p.spread(now)
-	if kept := now.Add(-late); p.next.Before(kept) {
+	kept := now
+	if c.turn != nil { // It has waited.
+		kept = now.Add(-late)
+	}
+	if p.next.Before(kept) {
 		p.next = kept
 	}
 	c.took = gap
