@@ -79,6 +79,7 @@ func (k *Knee) summary(took float64) summary {
 		rate: w.good / took, share: w.bad / (w.good + w.bad),
 		odd: w.ignored > bearable*(w.good+w.bad),
 	}
+	s.fast = w.lost <= bearable*(w.lost+w.sum)
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
 	// What matters is how much of what was in progress came to nothing. Where little was, one late
 	// answer would be much of it.
@@ -155,6 +156,9 @@ func (s *summary) add(newer *summary) {
 	mixed.rate, mixed.load = mix(s.rate, newer.rate), mix(s.load, newer.load)
 	mixed.at = typical{mix(s.at.short, newer.at.short), mix(s.at.long, newer.at.long)}
 	mixed.err = typical{newer.err.short * root, newer.err.long * root}
+	if s.fast && newer.fast {
+		mixed.share, mixed.vague = mix(s.share, newer.share), newer.vague*root
+	}
 	*s = mixed
 }
 
@@ -207,7 +211,12 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	case s.share-doubt*s.vague > k.bears():
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
-		if !k.lower(now, overload, before, k.limit*max(min(1-s.share, 0.7), 0.5)) {
+		limit := k.limit * max(min(1-s.share, 0.7), 0.5)
+		if s.fast {
+			// Only a limit below what is in progress shows whether that is the cause.
+			limit = min(limit, max(s.load*(1-k.config.Depth), many))
+		}
+		if !k.lower(now, overload, before, limit) {
 			// At the floor, a higher limit shows whether the overload depends on it.
 			k.reach(now, before)
 		}
@@ -461,17 +470,19 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	moved := math.Floor(k.limit) / math.Floor(before.limit)
 	blur := doubt * math.Hypot(s.vague, before.vague)
 	fewer := s.share < min(0.6*before.share, before.share-blur)
-	if moved > 0.5 && !fewer && s.share > k.bears() {
+	fast := s.fast && before.fast
+	if moved > 0.5 && !fewer && s.share > k.bears() && !fast {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
 	// What timed out goes on in the server, so less may get done under a limit that is right. The exponent
-	// says how much less; 0.6 to 0.8 measured alike. Where what succeeds waits, the limit is the cause.
-	if fewer || s.share > before.share+blur || s.rate == 0 || s.rate > before.rate*math.Pow(moved, 0.7) ||
-		k.ratio(&s, -doubt) > slow {
+	// says how much less; 0.6 to 0.8 measured alike. What failed at once is gone. Where what succeeds waits,
+	// the limit is the cause.
+	if fewer || s.share > before.share+blur || s.rate == 0 || k.ratio(&s, -doubt) > slow ||
+		!fast && s.rate > before.rate*math.Pow(moved, 0.7) {
 		return false
 	}
-	// The same share of work fails as before, and less gets done, so the limit was not the cause.
+	// The same share of work fails as before, and less gets done or could, so the limit was not the cause.
 	k.tolerated = before.share
 	k.change(now, before.limit)
 	return true

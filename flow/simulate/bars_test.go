@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/flow"
 	"github.com/headgate/headgate/flow/adaptive"
 	"github.com/headgate/headgate/flow/permits"
 	"github.com/headgate/headgate/flow/shed"
@@ -218,11 +219,50 @@ func TestFailuresThatAreNotTheLimits(t *testing.T) {
 	if share := float64(r.All.Good) / float64(r.All.Calls); share < 0.79 || r.All.Refused > r.All.Calls/1000 {
 		missed(t, "%.3f of the calls are good, want 0.8; %+v", share, r.All)
 	}
-	seeds(soon(simulate.MostDown()), func(scenario simulate.Scenario) {
-		r := subject{}.run(t, scenario)
-		t.Logf("while two thirds fail at once, %.4f refused", float64(r.All.Refused)/float64(r.All.Calls))
-		if r.All.Refused > r.All.Calls/100 {
-			missed(t, "seed %d: %d of %d calls are refused, want a hundredth", scenario.Seed, r.All.Refused, r.All.Calls)
+	// A seventh is a little more than is borne without a test.
+	seventh := simulate.MostDown()
+	seventh.Name, seventh.Server.Down = "a seventh fails at once", simulate.Constant(1./7)
+	seventh.Loads[0].Rate = simulate.Constant(280.0) // 0.7×
+	for _, scenario := range []simulate.Scenario{simulate.MostDown(), seventh} {
+		seeds(soon(scenario), func(scenario simulate.Scenario) {
+			r := subject{}.run(t, scenario)
+			t.Logf("%s: %.4f refused", scenario.Name, float64(r.All.Refused)/float64(r.All.Calls))
+			if r.All.Refused > r.All.Calls/100 {
+				missed(t, "%s, seed %d: %d of %d calls are refused, want a hundredth",
+					scenario.Name, scenario.Seed, r.All.Refused, r.All.Calls)
+			}
+		})
+	}
+}
+
+// told is an estimator that is told Overload by those who would say Ignore.
+type told struct{ adaptive.Estimator }
+
+func (e told) Update(s adaptive.Sample) int64 {
+	if s.Outcome == flow.Ignore {
+		s.Outcome = flow.Overload
+	}
+	return e.Estimator.Update(s)
+}
+
+// A server that fails at once when it has too much to do has little in progress, and the limit may be far
+// above that. It must come down.
+func TestFastFailuresFromAbove(t *testing.T) {
+	t.Parallel()
+	seeds(soon(simulate.FastFailures()), func(scenario simulate.Scenario) {
+		knee, err := adaptive.NewKnee(adaptive.KneeConfig{Initial: 500, Seed: scenario.Seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		virtual, now := simulate.Virtual()
+		r := simulate.Run(virtual, cut(scenario), simulate.Subject{
+			Gate:  adaptive.New("limit", told{knee}, adaptive.Clock(now)),
+			Limit: func() float64 { return float64(knee.Limit()) },
+		})
+		good, most := goodput(r), highest(r, 10*time.Second)
+		t.Logf("goodput %.3f, highest limit %.1f", good, most)
+		if good < 0.95 || most > 1.5*optimum {
+			missed(t, "seed %d: goodput %.3f, want 0.95; highest mean limit %.1f, want %.0f", scenario.Seed, good, most, 1.5*optimum)
 		}
 	})
 }
