@@ -54,7 +54,9 @@ func TestGatheringRests(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for end := time.Now().Add(2 * gatherWithin); time.Now().Before(end); {
+			now := time.Now()
+			for end := now.Add(2 * gatherWithin); now.Before(end); {
+				now = time.Now()
 			}
 		}()
 		began := time.Now()
