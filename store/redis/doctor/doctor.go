@@ -140,7 +140,7 @@ func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
 		}
 		if err != nil {
 			failure = err
-			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), "start it, or look at its log and at the network between")
+			d.add(name, "answers", Bad, fmt.Sprintf("it does not answer: %v", err), startIt)
 			continue
 		}
 		if !s.clustered() {
@@ -159,6 +159,7 @@ func Diagnose(ctx context.Context, s Subject) (*Diagnosis, error) {
 	s.diagnoseBus(ctx, d)
 	if s.clustered() {
 		examined[0].coverage()
+		examined[0].failed(nodes)
 	}
 	replicas = slices.DeleteFunc(replicas, func(name string) bool { return nodes[name] != nil })
 	examined = append(examined, s.diagnoseReplicas(ctx, d, replicas)...)
@@ -208,6 +209,9 @@ func (s *Subject) diagnoseDecisions(ctx context.Context, d *Diagnosis) error {
 	d.add("", "permissions", Fine, "takes, refunds and resets are allowed", "")
 	return nil
 }
+
+// startIt is the advice for a server that does not answer.
+const startIt = "start it, or look at its log and at the network between"
 
 func (d *Diagnosis) add(node, what string, level Level, text, fix string) {
 	d.Findings = append(d.Findings, Finding{node, what, level, text, fix})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/store/redis/internal/guard"
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 	"github.com/headgate/headgate/store/redis/internal/target"
@@ -76,6 +78,25 @@ func (p *patient) coverage() {
 		p.d.add("", "slots", Bad, fmt.Sprintf("the cluster's state is %s, says %s", state, p.name), "CLUSTER NODES and the servers' logs say why")
 	default:
 		p.d.add("", "slots", Fine, fmt.Sprintf("all %d slots are served", slots), "")
+	}
+}
+
+// failed adds a finding for each node that the cluster itself has given up, unless it is among those
+// that were asked: the client forgets such a node once it reads the cluster's shards anew.
+func (p *patient) failed(asked map[string]rueidis.Client) {
+	text, err := p.client.Do(p.ctx, p.client.B().ClusterNodes().Build()).ToString()
+	if err != nil {
+		return // not permitted
+	}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		name, _, _ := strings.Cut(fields[1], "@")
+		if flags := strings.Split(fields[2], ","); asked[name] == nil && slices.Contains(flags, "fail") && !slices.Contains(flags, "noaddr") {
+			p.d.add(name, "answers", Bad, "the other nodes have given it up, says "+p.name, startIt)
+		}
 	}
 }
 
