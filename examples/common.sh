@@ -17,10 +17,15 @@ finish() {
 trap finish EXIT
 trap 'finish; exit 0' INT TERM
 
-# answers ADDRESS waits until something listens there, or what was started last has ended.
+# answers ADDRESS waits until something listens there, or what was started last has ended: then the
+# script ends, and shows what that has written to $dir/log.
 answers() {
 	until (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null; do
-		kill -0 $! 2>/dev/null || exit 1
+		kill -0 $! 2>/dev/null || {
+			echo "nothing serves on $1" >&2
+			[ ! -f "$dir/log" ] || cat "$dir/log" >&2
+			exit 1
+		}
 		sleep 0.05
 	done
 }

@@ -1,6 +1,7 @@
 package partner
 
 import (
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -9,15 +10,19 @@ import (
 	"testing"
 )
 
-// free is an address that nobody serves on.
+// free is an address that nobody serves on. Its port is below those that systems hand out, which
+// anybody's connection may have taken before the program serves there.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(10_000))))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("none of 100 ports is free")
+	return ""
 }
 
 // TestRun: the fleet with a limit gets all its answers and is never blocked; the one without

@@ -21,14 +21,7 @@ func proxied(t *testing.T) (addr string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stopUpstream)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr = unused(t)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Echo(ctx, addr, "proxy", "http://"+upstream) }()

@@ -16,15 +16,7 @@ import (
 // TestGRPCEchoes: the echo server answers calls and streams, and what it answers is
 // looked at.
 func TestGRPCEchoes(t *testing.T) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := unused(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var served sync.WaitGroup
 	served.Go(func() {

@@ -3,8 +3,10 @@ package serverbench
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,18 +14,26 @@ import (
 	"github.com/headgate/headgate/bench/internal/measure"
 )
 
+// unused is an address that nobody serves on. Its port is below those that systems hand out, which
+// anybody's connection may have taken before the server listens there.
+func unused(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(10_000))))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("none of 100 ports is free")
+	return ""
+}
+
 // TestLimited: the servers answer alike, but that a limited one tells what is left.
 func TestLimited(t *testing.T) {
 	t.Parallel()
 	for store, limited := range map[string]bool{unlimited: false, inMemory: true} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		addr := unused(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- Echo(ctx, addr, "limited", store) }()
