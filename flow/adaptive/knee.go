@@ -95,8 +95,8 @@ func set[T comparable](v *T, value T) {
 // Reported overload lowers the limit too, if it is more than a tenth of a window, of the work or of its
 // time. If less gets done then, nothing waits, and the same share of it is overload, the limit is not the
 // cause, and Knee tolerates that share from then on. Where work fails at once, the limit may be far above
-// what is in progress. It is then lowered to somewhat less than that, and the share alone decides. When work succeeds again after an outage, the limit
-// doubles in the time that work takes, as at first.
+// what is in progress. It is then lowered to somewhat less than that, and the share alone decides. When
+// work succeeds again after an outage, the limit doubles in the time that work takes, as at first.
 //
 // Make one with [NewKnee].
 type Knee struct {
