@@ -42,7 +42,7 @@ func gullible(t *testing.T) (addr string) {
 	}
 	addr = address(t)
 	dir := t.TempDir()
-	text := fmt.Sprintf(`daemon off; pid %[1]s/pid; error_log stderr crit; worker_processes 1; events {}
+	text := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr crit; worker_processes 1; events {}
 http { access_log off; underscores_in_headers on; ignore_invalid_headers off;
 client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
 server { listen %[2]s default_server; location / { proxy_set_header X-Served other; proxy_pass http://127.0.0.1:%[3]s; } }

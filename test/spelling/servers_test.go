@@ -196,7 +196,7 @@ SetHandler application/x-httpd-php
 func nginxFile(t *testing.T, addr, locations string) string {
 	t.Helper()
 	dir := t.TempDir()
-	return file(t, "nginx.conf", `daemon off; pid `+dir+`/pid; error_log stderr crit; worker_processes 1; events {}
+	return file(t, "nginx.conf", `daemon off; master_process off; pid `+dir+`/pid; error_log stderr crit; worker_processes 1; events {}
 http { access_log off; client_body_temp_path `+dir+`; proxy_temp_path `+dir+`; fastcgi_temp_path `+dir+`; uwsgi_temp_path `+dir+`; scgi_temp_path `+dir+`;
 server { listen `+addr+`;
 `+locations+`
