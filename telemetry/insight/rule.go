@@ -305,11 +305,11 @@ func (s *sketch) close(most, room int) closedView {
 		largest = largest[:most]
 	}
 	c.keys = make([]closedKey, len(largest))
-	longest := longest(largest, room)
+	length := longest(largest, room)
 	for i, e := range largest {
 		key := e.key
-		if len(key) > longest {
-			key, e.cut = key[:longest], true
+		if len(key) > length {
+			key, e.cut = key[:length], true
 		}
 		c.keys[i] = closedKey{e.hash, e.count, e.error, string(key), e.used, e.tier, e.first, e.last, e.cut}
 	}

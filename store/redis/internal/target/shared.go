@@ -9,9 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// shared is a client whose calls share connections, and are counted for gathering. With pipe, they
-// share one connection, however many there are at a time, and the calls of the Client in it each take
-// a connection for themselves.
+// shared is a client whose calls share connections, and are counted for gathering, except those of
+// DoMulti, which are rare. With pipe, they share one connection, however many there are at a time, and
+// the calls of the Client in it each take a connection for themselves.
 type shared struct {
 	rueidis.Client
 	calls *atomic.Int64
