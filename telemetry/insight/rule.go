@@ -305,7 +305,11 @@ func (s *sketch) close(most, room int) closedView {
 		largest = largest[:most]
 	}
 	c.keys = make([]closedKey, len(largest))
-	length := longest(largest, room)
+	lengths := make([]int, len(largest))
+	for i, e := range largest {
+		lengths[i] = len(e.key)
+	}
+	length := longest(lengths, room)
 	for i, e := range largest {
 		key := e.key
 		if len(key) > length {
@@ -316,13 +320,9 @@ func (s *sketch) close(most, room int) closedView {
 	return c
 }
 
-// longest returns the length to which keys are cut so that all fit in room bytes. So one long key
-// does not leave the others without a name.
-func longest(entries []entry, room int) int {
-	lengths := make([]int, len(entries))
-	for i := range entries {
-		lengths[i] = len(entries[i].key)
-	}
+// longest returns the length to which keys of these lengths are cut so that all fit in room bytes. So
+// one long key does not leave the others without a name. It sorts the lengths.
+func longest(lengths []int, room int) int {
 	slices.Sort(lengths)
 	for i, n := range lengths {
 		if share := room / (len(lengths) - i); n > share {

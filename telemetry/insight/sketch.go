@@ -16,6 +16,7 @@ type sketch struct {
 	least    int64 // a lower bound of all counts
 	cursor   int   // where the search for the smallest count continues
 	room     int   // bytes left for keys
+	length   int   // to which keys are cut in this step, in bytes; 0 if none is
 	replaced bool  // A key was replaced.
 }
 
@@ -53,7 +54,7 @@ const (
 )
 
 // budget takes bytes from a budget of memory. It reports false, and takes nothing, if they are not
-// available.
+// available. A negative number is given back.
 type budget func(bytes int) bool
 
 // add adds weight to a key in this minute of the step, in which it asked for so many units. It returns
@@ -154,12 +155,18 @@ func (s *sketch) smallest() int {
 	return s.cursor
 }
 
-// setKey copies the key into the entry. A key for which there is no room is cut.
+// setKey copies the key into the entry. If there is no room, the longest keys are cut.
 func (s *sketch) setKey(e *entry, key []byte, memory budget) {
-	if more := len(key) - cap(e.key); more > 0 {
-		// Rounded up to 16 bytes, like the allocator does.
-		size := (len(key) + 15) &^ 15
-		if more = size - cap(e.key); more <= s.room && memory(more) {
+	if s.length > 0 && len(key) > s.length {
+		key, e.cut = key[:s.length], true
+	}
+	if len(key) > cap(e.key) {
+		size := keySize(len(key))
+		if size-cap(e.key) > s.room && s.cutLongest(e, len(key), memory) {
+			s.setKey(e, key, memory)
+			return
+		}
+		if more := size - cap(e.key); more <= s.room && memory(more) {
 			s.room -= more
 			e.key = make([]byte, 0, size)
 		} else {
@@ -168,6 +175,39 @@ func (s *sketch) setKey(e *entry, key []byte, memory budget) {
 	}
 	e.key = e.key[:len(key)]
 	copy(e.key, key)
+}
+
+// keySize returns the memory of a key of n bytes: rounded up to 16, like the allocator does.
+func keySize(n int) int { return (n + 15) &^ 15 }
+
+// cutLongest cuts the longest keys so that all of them and the next key of e, of n bytes, fit in half of
+// the room. So long keys do not leave others without a name, and are cut a few times in a step only. It
+// reports false if they were cut to that length already.
+func (s *sketch) cutLongest(e *entry, n int, memory budget) bool {
+	e.key = e.key[:0]
+	room, lengths := s.room, []int{n}
+	for i := range s.entries {
+		room += cap(s.entries[i].key)
+		lengths = append(lengths, len(s.entries[i].key))
+	}
+	length := keySize(longest(lengths, room/2))
+	if s.length > 0 && length >= s.length {
+		return false
+	}
+	s.length = length
+	freed := 0
+	for i := range s.entries {
+		o := &s.entries[i]
+		o.cut = o.cut || len(o.key) > length
+		o.key = o.key[:min(len(o.key), length)]
+		if size := keySize(len(o.key)); size < cap(o.key) {
+			freed += cap(o.key) - size
+			o.key = append(make([]byte, 0, size), o.key...)
+		}
+	}
+	s.room += freed
+	memory(-freed)
+	return true
 }
 
 func (s *sketch) slot(hash uint64) int { return int(hash) & (len(s.index) - 1) }
@@ -238,5 +278,5 @@ func (s *sketch) lost() int64 {
 func (s *sketch) reset() {
 	s.entries = s.entries[:0]
 	clear(s.index)
-	s.total, s.least, s.cursor, s.replaced = 0, 0, 0, false
+	s.total, s.least, s.cursor, s.length, s.replaced = 0, 0, 0, 0, false
 }

@@ -156,25 +156,52 @@ func TestSketchRecall(t *testing.T) {
 	}
 }
 
-// TestSketchLongKeys has keys beyond the room cut off, and told apart all the same.
+// TestSketchLongKeys: long keys fill the room for names, and leave no other key without one. Keys that
+// are cut are told apart all the same.
 func TestSketchLongKeys(t *testing.T) {
 	t.Parallel()
-	s := &sketch{most: 4, room: 100}
-	lent := 0
-	lend := func(n int) bool { lent += n; return true }
-	long := make([]byte, 80)
-	a := s.add(1, long, 3, 3, 0, lend)
-	if a.cut || len(a.key) != 80 {
-		t.Fatalf("the first key is %q", a.key)
-	}
-	if b := s.add(2, long, 1, 1, 0, lend); !b.cut || b.count != 1 {
-		t.Fatalf("the second key is %+v", b)
-	}
-	if c := s.add(1, long, 1, 1, 0, lend); c.count != 4 {
-		t.Fatalf("the first key has %d", c.count)
-	}
-	if lent > 100+sketchBytes(4) {
-		t.Fatalf("it took %d bytes", lent)
+	for view, b := range bounds {
+		s := &sketch{most: b.most, room: b.room}
+		lent, times := 0, 0
+		lend := func(n int) bool {
+			if lent += n; n < 0 {
+				times++
+			}
+			return true
+		}
+		for step := range 3 {
+			names := make(map[uint64]string)
+			for i := range uint64(3 * b.most) {
+				// Each step is full of long keys first, and short ones come last.
+				name := fmt.Sprintf("%d-%d", step, i)
+				if i < uint64(2*b.most) {
+					name += strings.Repeat("long", 250)
+				}
+				names[i] = name
+				s.add(i, []byte(name), 1, 1, 0, lend)
+			}
+			held, whole := 0, 0
+			for _, e := range s.entries {
+				held += cap(e.key)
+				name := names[e.hash]
+				if len(e.key) < min(8, len(name)) || !strings.HasPrefix(name, string(e.key)) || e.cut != (len(e.key) < len(name)) {
+					t.Fatalf("view %d, step %d: a key of %d bytes is %q, cut: %v", view, step, len(name), e.key, e.cut)
+				}
+				if !e.cut {
+					whole++
+				}
+			}
+			if held+s.room != b.room || lent != held+sketchBytes(b.most) {
+				t.Errorf("view %d, step %d: names take %d bytes, %d of %d are left, and %d were lent", view, step, held, s.room, b.room, lent-sketchBytes(b.most))
+			}
+			if whole != b.most {
+				t.Errorf("view %d, step %d: %d of %d short keys have their whole name", view, step, whole, b.most)
+			}
+			s.reset()
+		}
+		if times == 0 || times > 30 {
+			t.Errorf("view %d: names were cut %d times", view, times)
+		}
 	}
 }
 
