@@ -363,6 +363,9 @@ func (s *story) us() string {
 	if minutes >= 20 && recent*minutes >= 2*before*10 && before > 0 {
 		return fmt.Sprintf("It is the client: it asked for %s units in the last ten minutes, %.1f times as many as before.", num(recent), float64(recent*minutes)/float64(10*before))
 	}
+	if recent == 0 {
+		return "It is the client: it asked for more than its limit, last at " + at(denied.Last) + ". Neither the rule nor the store has changed."
+	}
 	return fmt.Sprintf("It is the client: it asks for more than its limit, %s units in the last ten minutes. Neither the rule nor the store has changed.", num(recent))
 }
 

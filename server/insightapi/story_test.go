@@ -69,6 +69,7 @@ func TestUs(t *testing.T) {
 	}{
 		{"not denied", story{}, "Neither"},
 		{"steady", story{counts: steady}, "It is the client: it asks for more than its limit, 500 units in the last ten minutes."},
+		{"not lately", story{counts: denied(now - 3600)}, "It is the client: it asked for more than its limit, last at {t:1799999990}. Neither"},
 		{"sudden", story{counts: sudden}, "It is the client: it asked for 900 units in the last ten minutes, 45.0 times as many as before."},
 		{"changed", story{counts: sudden, marks: []Mark{{At: (now - 620) * 1000, Kind: "policy", Rules: []string{"login"}}}}, "Probably us: the rule was changed at {t:"},
 		{"another rule changed", story{counts: steady, marks: []Mark{{At: (now - 3610) * 1000, Kind: "policy", Rules: []string{"api"}}}}, "It is the client"},

@@ -34,6 +34,8 @@ for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, 
 
 const whole = new Intl.NumberFormat("en-US");
 export const num = (n) => whole.format(Math.round(n));
+const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 2 });
+const tick = (n) => (n < 1e6 ? num(n) : short.format(n));
 export function rate(n) { return n >= 100 ? num(n) : n >= 10 ? n.toFixed(1) : n.toFixed(2); }
 export function percent(part, all) {
   if (!all) return "0 %";
@@ -189,7 +191,7 @@ export function plot(page, label, series, options = {}) {
     chart = new uPlot({
       width: box.clientWidth, height: options.height || 210, padding: [8, 18, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false, setScale: false } }, scales: { y: { range: (u, min, max) => [0, Math.max(max * 1.08, options.least || 1)] } },
-      axes: [{ ...axis, size: 34, space: long(page) ? 100 : 50, values: (u, at) => at.map((t) => moment(page, t)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || num) }],
+      axes: [{ ...axis, size: 34, space: long(page) ? 100 : 50, values: (u, at) => at.map((t) => moment(page, t)) }, { ...axis, size: options.size || 52, values: (u, at) => at.map(options.value || tick) }],
       series: [{ label: "Minute", value: (u, t) => (t ? moment(page, t) : "–") }, ...shown.map((s) => ({
         label: s.label, stroke: color(s.color), width: 2, fill: s.fill ? color(s.color) + "26" : undefined, points: { show: (u, i) => u.data[i].filter((v) => v !== null).length < 3 }, dash: s.dash,
         value: (u, v) => (v === null || v === undefined ? "–" : (options.value || num)(v)),

@@ -54,7 +54,7 @@ export async function show(page) {
 export function keys(rule, top, unit, color) {
   if (!top.keys.length) return h("p", { class: "empty" }, "None.");
   const most = top.keys[0].count || 1, tiers = top.keys.some((k) => k.tier);
-  return [table("Keys by " + unit, [["Key"], [unit[0].toUpperCase() + unit.slice(1), "n"], ["±", "n wide-only"], ["Share", "n"], ["", "wide-only"], ["Since", "n"], ["Limit used", "n"], tiers && ["Tier"]].filter(Boolean), top.keys.map((k) => [
+  return [table("Keys by " + unit, [["Key"], [unit[0].toUpperCase() + unit.slice(1), "n"], ["±", "n wide-only"], ["Share", "n"], ["", "wide-only meters"], ["Since", "n"], ["Limit used", "n"], tiers && ["Tier"]].filter(Boolean), top.keys.map((k) => [
     [keyLink(rule, k.key, k.tier, unit + color), k.known && h("div", { class: "soft small" }, h("bdi", null, k.known))], num(k.count), h("span", { class: "soft" }, num(k.error)), percent(k.count, top.total), meter(k.count / most, "var(" + color + ")"), minute(k.since), Math.round(k.used / 10) + " %", ...(tiers ? [h("bdi", { class: "soft" }, k.tier === "*" ? "others" : k.tier || "")] : [])])),
     h("p", { class: "soft small" }, top.absent ? "Any other key: at most " + num(top.absent) + " " + unit + "." : "There are no others.")];
 }
