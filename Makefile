@@ -46,9 +46,9 @@ COUNT  := httplimit policy store/layered/fallback server/candidate server/envoyr
 LONGEST := test/topologies test/postgres test/redis test/chaos test/rabbitmq test/e2e test/kafka \
 	release test/dashboard test/permits server/cli test/linear test/proxies
 AT_ONCE := -p 5 -parallel 4
-# Tests without the race detector. Most run beside those with it, which leave a processor idle while
-# they begin and while they end.
-WITHOUT = $(GO) test -count=1 -vet=off -timeout=25m
+# Tests without the race detector. They run while programs are installed, and beside the tests with it,
+# which leave a processor idle while they begin and while they end.
+WITHOUT = $(GO) test -count=1 -vet=off -timeout=25m -p 2
 # A package that is named by its import path: go test keeps the order, and runs each once.
 NAMED    = $(addprefix github.com/headgate/headgate/,$(1))
 
@@ -86,12 +86,20 @@ test: ## run every test, with the race detector, against real servers, which apt
 	@free=$$(df -Pm "$${TMPDIR:-/tmp}" | awk 'NR == 2 { print $$4 }'); \
 	if [ "$$free" -lt $(SCRATCH) ]; then \
 		echo "make test: $${TMPDIR:-/tmp} has $$free MiB free, and the tests need $(SCRATCH) MiB there; TMPDIR names another place" >&2; exit 1; fi
+	$(MAKE) --no-print-directory -k -j2 test-with test-without test-counts
+
+# Make runs two of these side by side: Ctrl-C ends both, and the failure of one does not hide that of
+# another.
+.PHONY: test-with test-without test-counts
+test-with:
 	scripts/install-test-programs
-	$(WITHOUT) -p 2 $(TESTFLAGS) $(call NAMED,$(TWICE) $(PLAIN)) & without=$$!; failed=0; \
-	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(RACED) || failed=1; \
-	wait $$without || failed=1; \
-	$(WITHOUT) $(AT_ONCE) -run Alloc $(TESTFLAGS) . $(call NAMED,$(COUNT)) || failed=1; \
-	exit $$failed
+	$(GO) test -race -count=1 -vet=off -timeout=25m $(AT_ONCE) $(TESTFLAGS) $(call NAMED,$(LONGEST)) $(RACED)
+# These need none of the programs. A C compiler that is about to be installed must not appear halfway.
+test-without test-counts: export CGO_ENABLED := $(if $(and $(shell command -v gcc),$(wildcard /usr/include/stdlib.h)),1,0)
+test-without:
+	$(WITHOUT) $(TESTFLAGS) $(call NAMED,$(TWICE) $(PLAIN))
+test-counts:
+	$(WITHOUT) -run Alloc $(TESTFLAGS) . $(call NAMED,$(COUNT))
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no server: nothing to install, no C compiler
