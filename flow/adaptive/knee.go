@@ -15,7 +15,8 @@ type KneeConfig struct {
 	Initial int64
 	// Min is the lower bound of the limit. Zero means 1.
 	Min int64
-	// Max is the upper bound of the limit. Zero means 1000.
+	// Max is the upper bound of the limit. Zero means 1000. Several gates before one server need a
+	// lower one; see the caveats of the package.
 	Max int64
 	// Ceiling is the longest time that work may take. Successes that take longer count as overload.
 	// Zero means no ceiling.

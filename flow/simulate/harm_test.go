@@ -45,27 +45,66 @@ func (p *processes) TryAcquire(ctx context.Context, r flow.Request) (flow.Permit
 	return p.one().TryAcquire(ctx, r)
 }
 
+// several returns what happens behind that many gates, whose limits have that upper bound, or the default
+// one if it is zero.
+func several(t *testing.T, scenario simulate.Scenario, gates uint64, most int64) *simulate.Result {
+	t.Helper()
+	virtual, now := simulate.Virtual()
+	all := &processes{random: rand.New(rand.NewPCG(scenario.Seed, 4))}
+	for i := range gates {
+		estimator, err := adaptive.NewKnee(adaptive.KneeConfig{Max: most, Seed: scenario.Seed + i})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.gates = append(all.gates, adaptive.New("limit", estimator, adaptive.Clock(now)))
+	}
+	return simulate.Run(virtual, scenario, simulate.Subject{Gate: all})
+}
+
 // What others have in progress at the same server is no reason to refuse what is healthy.
 func TestHealthyOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	for _, scenario := range []simulate.Scenario{
 		simulate.Healthy(0.7), simulate.Shifted(0.63), simulate.Routes(0.7), shared(simulate.Bimodal(0.7)),
 	} {
-		seeds(cut(scenario), func(scenario simulate.Scenario) {
-			virtual, now := simulate.Virtual()
-			all := &processes{random: rand.New(rand.NewPCG(scenario.Seed, 4))}
-			for i := range uint64(4) {
-				estimator, err := adaptive.NewKnee(adaptive.KneeConfig{Seed: scenario.Seed + i})
-				if err != nil {
-					t.Fatal(err)
+		for _, most := range []int64{0, bounded(4)} {
+			seeds(cut(scenario), func(scenario simulate.Scenario) {
+				r := several(t, scenario, 4, most)
+				if share := float64(r.All.Refused) / float64(r.All.Tries); share > 0.01 {
+					missed(t, "%s, at most %d, seed %d: %.4f refused, want 0.01", scenario.Name, most, scenario.Seed, share)
 				}
-				all.gates = append(all.gates, adaptive.New("limit", estimator, adaptive.Clock(now)))
-			}
-			r := simulate.Run(virtual, scenario, simulate.Subject{Gate: all})
-			if share := float64(r.All.Refused) / float64(r.All.Tries); share > 0.01 {
-				missed(t, "%s, seed %d: %.4f refused, want 0.01", scenario.Name, scenario.Seed, share)
-			}
-		})
+			})
+		}
+	}
+}
+
+// bounded is the upper bound for each of several gates: together, twice what is best for the server.
+func bounded(gates int64) int64 { return 2 * int64(optimum) / gates }
+
+// Growth gets more done for the gate that grows, at the expense of the others. So what gates have in
+// progress together has to be bounded where they are many.
+func TestSeveralProcessesWithABound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scenario simulate.Scenario
+		best     int64
+	}{
+		{simulate.Overload(), 22},
+		{simulate.FiveTimesSlower(1.5), 27},
+		{shared(simulate.Routes(2)), 27},
+		{shared(simulate.HeavyTailed(1.5)), 24},
+	} {
+		for _, gates := range []int64{2, 8} {
+			seeds(c.scenario, func(scenario simulate.Scenario) {
+				scenario = cut(scenario)
+				good, best := goodput(several(t, scenario, uint64(gates), bounded(gates))), fixed(t, scenario, c.best)
+				t.Logf("%s: %d gates, goodput %.3f, with the best limit %.3f", scenario.Name, gates, good, best)
+				if good < 0.9*best {
+					missed(t, "%s, %d gates, seed %d: goodput %.3f, with the best limit %.3f; want 0.9 of that",
+						scenario.Name, gates, scenario.Seed, good, best)
+				}
+			})
+		}
 	}
 }
 
