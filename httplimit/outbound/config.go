@@ -71,8 +71,7 @@ type Hooks struct {
 	Paused func(partner string, d time.Duration)
 	// Retried is called before a request is sent again, with which try that is: 2 and more.
 	Retried func(r *http.Request, try int)
-	// Failed is called for each error of the store. If the call's context has ended, that may be after
-	// the call has returned.
+	// Failed is called for each error of the store. That may be after the call has returned.
 	Failed func(r *http.Request, err error)
 }
 

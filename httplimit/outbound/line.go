@@ -165,8 +165,11 @@ func (c *call) await() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.number == 0 {
-		c.came++
-		c.number = c.came
+		c.calls++
+		c.number = c.calls
+	}
+	if c.came.IsZero() {
+		c.came = time.Now()
 	}
 	if b := c.bounds[c.key]; b != nil {
 		if err := c.stand(&b.line, func(now time.Time, _ int) time.Duration { return max(b.opens.Sub(now), time.Microsecond) }); err != nil {
@@ -202,6 +205,7 @@ func (c *call) asked(now time.Time, admitted bool) {
 func (c *call) leave(admitted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.came = time.Time{}
 	c.asked(time.Now(), admitted)
 	if b := c.bounds[c.key]; b != nil && b.calls.Len() == 0 && b.asking == 0 {
 		delete(c.bounds, c.key)

@@ -80,7 +80,7 @@ func newCrowd(t *testing.T, shared, paced bool) *crowd {
 // keepTo has a process keep to a pace.
 func keepTo(tr *Transport, rate float64) {
 	p := tr.partners.of("partner")
-	p.pace = pace{Base: rate, Known: true, Unit: 2 * time.Second, From: time.Now()}
+	p.pace = pace{Base: rate, Known: true, Up: true, Unit: 2 * time.Second, From: time.Now()}
 	p.read = time.Now().Add(time.Hour) // Nobody else has another one.
 }
 

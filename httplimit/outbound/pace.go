@@ -18,8 +18,11 @@ type pace struct {
 	Unit  time.Duration `json:"unit"`  // how long the last pause was, but 1 to 2 s
 	Hold  float64       `json:"hold"`  // for how many units a known Base holds; 0 means the most
 	Level float64       `json:"level"` // what was admitted a second before Base became much less
+	Down  bool          `json:"down"`  // nothing was admitted between the last two pauses
+	Up    bool          `json:"up"`    // some call was admitted since
 
-	From time.Time `json:"-"` // when the last pause ended
+	Ends headgate.Instant `json:"ends"` // when the last pause ended, by the store's clock; 0 without one
+	From time.Time        `json:"-"`    // the same by the process's clock
 }
 
 const (
@@ -38,16 +41,26 @@ const (
 	// seeking is by which factor the rate grows in a unit from there on, and while it is not known what
 	// the partner admits. After so many of these units nothing is bounded any more.
 	seeking, forgotten = 4, 20
+	// While nothing is admitted, calls begin with few after each pause, and it takes finding units until as
+	// many are sent as before. Once one is admitted, as many are sent at once.
+	finding = 3
 )
 
 // stretch is a part of the time since the last pause, in which the rate grows by a factor in each unit.
 type stretch struct{ units, factor float64 }
 
-func (p *pace) stretches() [3]stretch {
-	if !p.Known {
-		return [...]stretch{{0, 1}, {0, 1}, {forgotten, seeking}}
+// stretches returns the rate after the last pause, and how it grows.
+func (p *pace) stretches() (rate float64, all [4]stretch) {
+	rate = p.Base
+	if p.Down && !p.Up {
+		rate *= math.Pow(seeking, -finding)
+		all[0] = stretch{finding, seeking}
 	}
-	return [...]stretch{{p.holds(), 1}, {probes, probing}, {forgotten, seeking}}
+	if p.Known {
+		all[1], all[2] = stretch{p.holds(), 1}, stretch{probes, probing}
+	}
+	all[3] = stretch{forgotten, seeking}
+	return rate, all
 }
 
 func (p *pace) holds() float64 {
@@ -60,9 +73,9 @@ func (p *pace) holds() float64 {
 // rate returns how many calls may be sent in a second, and by which part of it that grows in a second.
 // Zero stands for any number.
 func (p *pace) rate(now time.Time) (rate, growth float64) {
-	rate = p.Base
+	rate, all := p.stretches()
 	units := now.Sub(p.From).Seconds() / p.Unit.Seconds()
-	for _, s := range p.stretches() {
+	for _, s := range all {
 		if units <= s.units {
 			return rate * math.Pow(s.factor, units), math.Log(s.factor) / p.Unit.Seconds()
 		}
@@ -78,9 +91,10 @@ func (p *pace) next(from time.Time, calls float64) time.Duration {
 	if p.Base == 0 || calls == 0 {
 		return 0
 	}
-	wait, rate := 0.0, p.Base
+	wait := 0.0
+	rate, all := p.stretches()
 	units := from.Sub(p.From).Seconds() / p.Unit.Seconds()
-	for _, s := range p.stretches() {
+	for _, s := range all {
 		if rest := (s.units - units) * p.Unit.Seconds(); rest > 0 {
 			at, growth := rate*math.Pow(s.factor, units), math.Log(s.factor)/p.Unit.Seconds()
 			took, most := calls/at, rest*at
@@ -108,14 +122,24 @@ type run struct {
 	bound    time.Time // when a call had to wait for its turn last
 }
 
-// refused takes in that the partner refuses calls from now on, until the pause ends. before is how
-// many calls were sent before the one that was refused. Those have been accepted, even if none was
-// answered yet: it takes longer to do something than to refuse it.
-func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Duration) {
+// sending is when a call was sent, and how many were sent before it since the last pause.
+type sending struct {
+	at     time.Time
+	before float64
+}
+
+// refused takes in that the partner refuses calls from now on, until the pause ends. sent is the one that was
+// refused. Those before it have been accepted, even if none was answered yet: it takes longer to do
+// something than to refuse it.
+func (p *pace) refused(seen *run, sent sending, now time.Time, pause time.Duration) {
 	accepted := seen.accepted
 	if accepted == 0 {
-		accepted = min(before, seen.sent)
+		accepted = min(sent.before, seen.sent)
 	}
+	if p.Up {
+		accepted = max(accepted, 1)
+	}
+	p.Up = accepted > 0
 	bound := !seen.bound.IsZero()
 	at := now
 	if bound {
@@ -126,9 +150,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 	t := max(now.Sub(p.From).Seconds(), 1e-3)
 	switch {
 	case accepted == 0:
-		// Perhaps all are refused for now, whatever the rate; perhaps what was accepted was another
-		// process's. From there on, it takes a few units to find out.
-		p.Base, p.Known = max(min(rate, p.Level)/2, min(rate, p.Level/64)), false
+		// All are refused for now, whatever the rate.
 	case rate > 0 && !p.Known && units < 0.5:
 		p.Base = rate / 2 // Too early to tell.
 	case rate > 0 && bound:
@@ -158,6 +180,7 @@ func (p *pace) refused(seen *run, before float64, now time.Time, pause time.Dura
 		// How much the partner admits is not known, but it is at least what it has.
 		p.Base, p.Known = max(accepted/(now.Sub(seen.first)+pause).Seconds(), min(rate/2, p.Level)), false
 	}
+	p.Down, p.Up = accepted == 0, false
 	p.Level = max(p.Level, p.Base)
 	p.Unit = min(max(pause, time.Second), 2*time.Second)
 	p.From = now.Add(pause)
@@ -168,6 +191,9 @@ const paceName = "headgate.outbound.pace"
 
 // slack is how much closer than the pace calls may come.
 const slack = 5 * time.Millisecond
+
+// keptFor is how long the store keeps a pace. It is of use for so long only if an outage lasts as long.
+const keptFor = 24 * time.Hour
 
 // paceEvery is how often a process reads the pace while it makes calls.
 const paceEvery = 5 * time.Second
@@ -192,28 +218,27 @@ func (c *call) paced(now time.Time) (headgate.Check, bool) {
 	return headgate.Check{Rule: c.rule, Key: c.name, Cost: gap}, true
 }
 
-// keptPace is a pace as the store keeps it.
-type keptPace struct {
-	pace
-	Ends headgate.Instant `json:"ends"` // when the last pause ended, by the store's clock
-}
-
 // fetchPace reads the pace. The zero pace stands for none, and for what cannot be read.
 func (c *call) fetchPace(ctx context.Context) (pace, store.Document, error) {
 	d, err := c.t.documents.ReadDocument(ctx, paceName+" "+c.name)
 	if err != nil || len(d.Value) == 0 {
 		return pace{}, d, err
 	}
-	var kept keptPace
-	if err := json.Unmarshal(d.Value, &kept); err != nil || kept.Base < 0 || kept.Unit <= 0 {
+	var p pace
+	if err := json.Unmarshal(d.Value, &p); err != nil || p.Base < 0 || p.Unit <= 0 {
 		return pace{}, d, nil //nolint:nilerr // It is another program's, and written anew.
 	}
-	left := time.Duration(kept.Ends-d.Now) * time.Microsecond
+	left := time.Duration(p.Ends-d.Now) * time.Microsecond
 	if left > shortPause {
 		left = 0 // The store's clock has stepped back.
 	}
-	kept.From = time.Now().Add(left)
-	return kept.pace, d, nil
+	p.From = time.Now().Add(left)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.Ends == c.pace.Ends {
+		p.From = c.pace.From // An outage may have lasted since.
+	}
+	return p, d, nil
 }
 
 // readPace reads the pace if that was not done for so long.
@@ -234,26 +259,31 @@ func (c *call) readPace(ctx context.Context, now time.Time, every time.Duration)
 	defer cancel()
 	switch p, d, err := c.fetchPace(ctx); {
 	case err == nil:
-		c.adopt(p, d.Version)
+		c.adopt(p, d.Version, time.Now())
 	case c.ctx.Err() == nil:
 		c.failed(err)
 	}
 }
 
 // adopt keeps to a pace from now on.
-func (p *partner) adopt(to pace, version string) {
+func (p *partner) adopt(to pace, version string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.version == version {
 		return
 	}
-	p.version, p.pace, p.seen = version, to, run{}
-	p.next = to.From
-	p.line.move(time.Now())
+	again := to.Ends == p.pace.Ends
+	p.version, p.pace = version, to
+	if again {
+		p.sooner(now)
+		return
+	}
+	p.seen, p.next = run{}, to.From
+	p.line.move(now)
 }
 
 // learnPace takes in that the partner refuses calls, for all processes.
-func (c *call) learnPace(ctx context.Context, now time.Time, pause time.Duration, before float64) {
+func (c *call) learnPace(ctx context.Context, sent sending, now time.Time, pause time.Duration) {
 	for {
 		p, d, err := c.fetchPace(ctx)
 		if err != nil {
@@ -261,25 +291,49 @@ func (c *call) learnPace(ctx context.Context, now time.Time, pause time.Duration
 			return
 		}
 		c.mu.Lock()
-		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0 && before == 0) {
+		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0 && sent.before == 0) {
 			c.mu.Unlock()
-			c.adopt(p, d.Version) // Another process was refused first.
+			c.adopt(p, d.Version, time.Now()) // Another process was refused first.
 			return
 		}
-		p.refused(&c.seen, before, now, pause)
+		p.refused(&c.seen, sent, now, pause)
 		c.mu.Unlock()
-		value, err := json.Marshal(keptPace{p, d.Now + headgate.Instant(time.Until(p.From).Microseconds())})
-		if err != nil {
-			c.failed(err)
-			return
-		}
-		written, err := c.t.documents.WriteDocument(ctx, d, value, (maxHold+probes+2*forgotten)*p.Unit)
-		if err != nil {
-			c.failed(err)
-			return
-		}
-		if written {
+		p.Ends = d.Now + headgate.Instant(time.Until(p.From).Microseconds())
+		if c.keepPace(ctx, p, d) {
 			c.readPace(ctx, now, 0)
+			return
+		}
+	}
+}
+
+// keepPace writes the pace that replaces what was read, and reports whether nobody need try again.
+func (c *call) keepPace(ctx context.Context, p pace, was store.Document) (done bool) {
+	value, err := json.Marshal(p)
+	written := false
+	if err == nil {
+		written, err = c.t.documents.WriteDocument(ctx, was, value, keptFor)
+	}
+	if err != nil {
+		c.failed(err)
+	}
+	return written || err != nil
+}
+
+// tellUp tells the other processes that a call was admitted since the last pause.
+func (c *call) tellUp(ctx context.Context) {
+	for {
+		p, d, err := c.fetchPace(ctx)
+		if err != nil {
+			c.failed(err)
+			return
+		}
+		if p.Base == 0 || p.Up || p.From.After(time.Now()) {
+			c.adopt(p, d.Version, time.Now())
+			return // Another process was first, or was refused meanwhile.
+		}
+		p.Up = true
+		if c.keepPace(ctx, p, d) {
+			c.readPace(ctx, time.Now(), 0)
 			return
 		}
 	}

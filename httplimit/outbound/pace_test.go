@@ -18,31 +18,36 @@ func TestPaceIsLearnt(t *testing.T) {
 	if rate(0) != 0 {
 		t.Errorf("before any refusal, the rate is %v", rate(0))
 	}
-	p.refused(&run{accepted: 5, first: now}, 0, now, time.Second)
+	p.refused(&run{accepted: 5, first: now}, sending{at: now}, now, time.Second)
 	if rate(0) != 5 || rate(2*time.Second) != 80 {
 		t.Errorf("5 accepted, then a pause of 1s: the rate is %v, and after 2s %v", rate(0), rate(2*time.Second))
 	}
 	// Refused at about 80 a second: calls are sent at less, for some time.
-	p.refused(&run{accepted: 40, bound: p.From.Add(2 * time.Second)}, 0, p.From.Add(2*time.Second), time.Second)
+	p.refused(&run{accepted: 40, bound: p.From.Add(2 * time.Second)}, sending{at: p.From.Add(2 * time.Second)}, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
 	if base < 40 || base > 80 || rate(maxHold*time.Second) != base || rate((maxHold+1)*time.Second) != base*probing {
 		t.Errorf("the rate is %v, %v, and then %v", base, rate(maxHold*time.Second), rate((maxHold+1)*time.Second))
 	}
 	// Nothing is accepted any more: that says little of the rate, which is found out again within seconds.
 	for range 100 {
-		p.refused(&run{}, 0, p.From.Add(20*time.Millisecond), time.Second)
+		p.refused(&run{}, sending{at: p.From.Add(20 * time.Millisecond)}, p.From.Add(20*time.Millisecond), time.Second)
 	}
-	if r := rate(3 * time.Second); r < base {
-		t.Errorf("3s after an outage, the rate is %v", r)
+	if slow, r := rate(0), rate(finding*time.Second); slow > base/60 || r != base {
+		t.Errorf("in an outage, the rate is %v, and %v after a while", slow, r)
 	}
+	p.Up = true
+	if rate(0) != base {
+		t.Errorf("after the first call that is admitted, the rate is %v, and was %v before", rate(0), base)
+	}
+	p.Up = false
 	// Nor do a few calls, each of which is refused after the rate has grown without being needed.
 	for range 100 {
-		p.refused(&run{}, 0, p.From.Add(5*time.Second), time.Second)
+		p.refused(&run{}, sending{at: p.From.Add(5 * time.Second)}, p.From.Add(5*time.Second), time.Second)
 	}
 	if rate(0) > base {
 		t.Errorf("after a long outage, the rate is %v", rate(0))
 	}
-	p.refused(&run{accepted: 10, first: p.From, bound: p.From.Add(100 * time.Millisecond)}, 0, p.From.Add(5*time.Second), time.Second)
+	p.refused(&run{accepted: 10, first: p.From, bound: p.From.Add(100 * time.Millisecond)}, sending{at: p.From.Add(5 * time.Second)}, p.From.Add(5*time.Second), time.Second)
 	if rate(0) > 2*base {
 		t.Errorf("calls had to wait long ago, and the rate is %v", rate(0))
 	}
@@ -82,6 +87,39 @@ func TestPacedCallsAreSpread(t *testing.T) {
 	p.take(new(call), now)
 	if wait := p.due(now); wait != 100*time.Millisecond {
 		t.Errorf("after ten seconds without calls, the second one waits for %v", wait)
+	}
+}
+
+// TestChanceIsNoCrowd: two calls that come at the same time do not show that as many come as may be sent.
+func TestChanceIsNoCrowd(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	p := newPartner(nil, nil, false)
+	p.pace = pace{Base: 100, Known: true, Unit: time.Second, From: now.Add(-(maxHold + probes + 5) * time.Second)}
+	p.take(&call{came: now.Add(-time.Millisecond)}, now)
+	if rate, _ := p.pace.rate(now); rate < 100_000 || !p.seen.bound.IsZero() {
+		t.Errorf("a call waits for 1ms, and is said to be bound by %v a second", rate)
+	}
+	p.take(&call{came: now.Add(-20 * time.Millisecond)}, now)
+	if p.seen.bound.IsZero() {
+		t.Error("a call waits for 20ms, and is not bound")
+	}
+}
+
+// TestOutageIsNoTime: while all calls are rejected, the rate does not grow.
+func TestOutageIsNoTime(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	p := newPartner(nil, nil, false)
+	p.pace = pace{Base: 10, Known: true, Up: true, Unit: time.Second, From: now}
+	p.accept(sending{at: now}, now, false)
+	now = now.Add(time.Hour)
+	if p.accept(sending{at: now}, now, true); p.pace.next(now, 1) != 100*time.Millisecond {
+		t.Errorf("after an outage, calls are %v apart", p.pace.next(now, 1))
+	}
+	now = now.Add(time.Hour)
+	if p.accept(sending{at: now}, now, false); p.pace.next(now, 1) != 0 {
+		t.Errorf("after an hour without calls, they are %v apart", p.pace.next(now, 1))
 	}
 }
 

@@ -22,7 +22,7 @@ type partner struct {
 	mu      sync.Mutex        // guards what follows
 	line    line              // calls that the partner has wait
 	bounds  map[string]*bound // calls that limits of our own have wait, by what binds them
-	came    uint64            // how many calls have come
+	calls   uint64            // how many calls have come
 	until   time.Time         // nothing is sent before
 	fresh   time.Time         // up to when those are spread that have waited for that
 	next    time.Time         // when the next call may be sent, if they are spread
@@ -32,6 +32,7 @@ type partner struct {
 	ends    time.Time         // up to when gap holds
 	pace    pace
 	seen    run
+	well    time.Time      // when a call was accepted last
 	read    time.Time      // when the pace was read last
 	version string         // the version of the document that pace is from
 	rule    *headgate.Rule // by which all processes keep to the pace
@@ -89,23 +90,26 @@ func (p *partner) due(now time.Time) time.Duration {
 	if left := p.until.Sub(now); left > 0 {
 		return left
 	}
-	gap, learnt := p.spread(now)
+	gap, _ := p.spread(now)
 	if gap == 0 {
 		return 0
 	}
 	if p.next.Before(p.until) {
 		p.next = p.until.Add(rand.N(gap + 1))
 	}
-	wait := max(p.next.Add(p.offset).Sub(now), 0)
-	if wait > 0 && learnt {
-		p.seen.bound = now
-	}
-	return wait
+	return max(p.next.Add(p.offset).Sub(now), 0)
 }
 
 // late is for how long the place of a call that waits is kept: that much of what a busy machine holds up is
 // caught up with.
 const late = 100 * time.Millisecond
+
+const (
+	// A call that waits for crowded times the time between two calls, and for crowdedFor, shows that there are as
+	// many as may be sent.
+	crowded    = 2
+	crowdedFor = 10 * time.Millisecond
+)
 
 // take gives a call its place.
 func (p *partner) take(c *call, now time.Time) {
@@ -119,8 +123,15 @@ func (p *partner) take(c *call, now time.Time) {
 	}
 	c.took = gap
 	p.next, p.offset = p.next.Add(gap), 0
-	if learnt && p.rivals {
+	if !learnt {
+		return
+	}
+	if p.rivals {
 		p.offset = rand.N(slack)
+	}
+	// By chance, a few calls come close together though there are far fewer than may be sent.
+	if at := now.Add(-max(crowded*gap, crowdedFor)); c.came.Before(at) && p.pace.From.Before(at) {
+		p.seen.bound = now
 	}
 }
 
@@ -133,13 +144,7 @@ func (c *call) giveBack() {
 
 // soonest returns how long it takes at least until a call may be sent that has so many before it.
 func (p *partner) soonest(now time.Time, before int) time.Duration {
-	from := p.next
-	if from.Before(p.until) {
-		from = p.until
-	}
-	if from.Before(now) {
-		from = now
-	}
+	from := later(later(p.next, p.until), now)
 	wait := p.pace.next(from, float64(before))
 	if from.Before(p.ends) {
 		wait = max(wait, min(time.Duration(before)*p.gap, p.ends.Sub(from)))
@@ -151,39 +156,72 @@ func (p *partner) soonest(now time.Time, before int) time.Duration {
 func (p *partner) behind(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.bound = time.Now()
 	if until.After(p.next) {
 		p.next, p.offset = until, rand.N(slack)
 	}
 }
 
 // refused takes in that the partner refuses calls, for want of quota, until the pause ends.
-func (p *partner) refused(now time.Time, pause time.Duration, before float64) {
+func (p *partner) refused(sent sending, now time.Time, pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pace.refused(&p.seen, before, now, pause)
+	p.pace.refused(&p.seen, sent, now, pause)
 	p.seen = run{}
 	p.next = p.pace.From
 }
 
-// begin records that a call is sent, and returns how many were sent before it since the last pause.
-func (p *partner) begin(now time.Time) (before float64) {
+// begin records that a call is sent.
+func (p *partner) begin(now time.Time) sending {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seen.sent == 0 {
 		p.seen.first = now
 	}
 	p.seen.sent++
-	return p.seen.sent - 1
+	return sending{now, p.seen.sent - 1}
 }
 
-// accept records a call that the partner has accepted.
-func (p *partner) accept(now time.Time) {
+// accept records a call that the partner has accepted, and reports whether it is the first one since a pause.
+// outage says that all calls had been rejected before.
+func (p *partner) accept(sent sending, now time.Time, outage bool) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.After(p.pace.From) { // It was not sent before the pause.
-		p.seen.accepted++
+	last := p.well
+	p.well = now
+	if sent.at.Before(p.pace.From) {
+		return false
 	}
+	if outage && !last.IsZero() {
+		// In the outage, nothing has shown that the partner admits more than before.
+		p.pace.From = p.pace.From.Add(now.Sub(later(last, p.pace.From)))
+		p.sooner(now)
+	}
+	p.seen.accepted++
+	return p.pace.Base > 0 && !p.pace.Up && p.seen.accepted == 1
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// up takes in that a call was accepted since the last pause.
+func (p *partner) up(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pace.Up = true
+	p.sooner(now)
+}
+
+// sooner takes in that calls may be less far apart than before: the next one has its place by what was known
+// then. The mutex is held.
+func (p *partner) sooner(now time.Time) {
+	if gap, _ := p.spread(now); gap > 0 && now.Add(gap).Before(p.next) {
+		p.next = now.Add(gap)
+	}
+	p.line.move(now)
 }
 
 // heed takes in what an answer says. It returns for how long nothing is to be sent; zero if
@@ -207,17 +245,15 @@ func (p *partner) heed(h *Hint, now time.Time, most time.Duration) (pause time.D
 		}
 	}
 	p.gap, p.ends = gap, ends
-	if gap > 0 { // The next call has its place by what was known before.
-		if soon := now.Add(max(gap, p.pace.next(now, 1))); soon.Before(p.next) {
-			p.next = soon
-		}
+	if gap > 0 {
+		p.sooner(now)
 	}
 	pause = min(pause, most)
 	news := false
 	if pause > 0 {
 		news, begins = p.hold(now, now.Add(pause))
 	}
-	p.line.move(now) // Calls may be less far apart than before.
+	p.line.move(now)
 	if !news {
 		return 0, false
 	}

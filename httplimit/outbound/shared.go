@@ -145,9 +145,8 @@ func (c *call) tell(f func(ctx context.Context)) {
 	}
 }
 
-// learn takes in what an answer says, and tells the other processes. before is how many calls were
-// sent before the one that was answered.
-func (c *call) learn(hint *Hint, now time.Time, before float64) {
+// learn takes in what the answer to a call says, and tells the other processes.
+func (c *call) learn(hint *Hint, sent sending, now time.Time) {
 	pause, begins := c.heed(hint, now, c.t.config.MaxPause)
 	if pause <= 0 {
 		return
@@ -157,7 +156,7 @@ func (c *call) learn(hint *Hint, now time.Time, before float64) {
 	}
 	paced := begins && hint.Limited && pause <= shortPause
 	if c.t.documents == nil && paced {
-		c.refused(now, pause, before)
+		c.refused(sent, now, pause)
 	}
 	if c.t.store == nil {
 		return
@@ -165,7 +164,7 @@ func (c *call) learn(hint *Hint, now time.Time, before float64) {
 	c.tell(func(ctx context.Context) {
 		c.tellPause(ctx, pause)
 		if c.t.documents != nil && paced {
-			c.learnPace(ctx, now, pause, before)
+			c.learnPace(ctx, sent, now, pause)
 		}
 	})
 }

@@ -75,6 +75,7 @@ type call struct {
 	number uint64        // calls of a partner go in the order of their numbers; 0 before it has one
 	at     *list.Element // its place in a line; nil while it is in none
 	turn   chan struct{} // told when it goes; has room for one value
+	came   time.Time     // when its next attempt began to wait; zero before it did
 	took   time.Duration // how much of the time in which calls are spread its last place has taken
 	asks   *bound        // the line that counts it among those that ask the store; nil for none
 }
@@ -298,7 +299,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 		r.Body = body
 	}
 	permit.Begin()
-	before := c.begin(time.Now())
+	sent := c.begin(time.Now())
 	res, err := c.t.base.RoundTrip(r)
 	now := time.Now()
 	if err != nil {
@@ -323,10 +324,17 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 	if failed(res, &hint, nil) {
 		c.Rejected(c.endpoint, now)
 	} else {
+		outage := c.Closed(c.endpoint)
 		c.Accepted(c.endpoint)
-		c.accept(now)
+		if c.accept(sent, now, outage) {
+			if c.t.documents == nil {
+				c.up(now)
+			} else {
+				go c.tell(c.tellUp)
+			}
+		}
 	}
-	c.learn(&hint, now, before)
+	c.learn(&hint, sent, now)
 	res.Body = ending(res, permit, cancel)
 	return res, hint, nil
 }
