@@ -69,7 +69,9 @@
 // any other assumption could free units that others use.
 //
 // Combined calls have no timer: decisions that arrive while two calls are in flight wait for the
-// next one, so batches grow with the time that the server takes.
+// next one, so batches grow with the time that the server takes. Behind a slow network the server is
+// idle meanwhile, and waiting would gain nothing. So as many calls may be in flight as keep it busy
+// for a quarter of the time of an answer.
 //
 // rueidis has a client for Sentinels that is not used, because each attempt to reach a primary that
 // is gone leaves a goroutine that tries on.

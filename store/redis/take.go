@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -194,45 +195,66 @@ func unavailable(doing string, err error) error {
 // Requests that are in flight at the same time share script calls, because each call has a fixed
 // cost for the server and for the connection. A request in a shared call keeps everything that it
 // would have with a call of its own: its deadline, its error and its order. It also counts as one
-// pending call. There is no timer. A request is sent at once unless two shared calls are in flight.
-// Otherwise it waits until one of them is answered, and is sent with all requests that have arrived
-// until then. If requests arrive faster than they can be answered in time, the newest are sent
-// first; see late.
+// pending call. There is no timer. A request is sent at once if fewer than two shared calls are in
+// flight, or more while the server is mostly idle, because it is far away; see room. Otherwise it
+// waits until one of them is answered, and is sent with all requests that have arrived until then. If
+// requests arrive faster than they can be answered in time, the newest are sent first; see late.
 
 const (
-	// sharedCalls is how many shared calls may be in flight at a time. With two, the server works
-	// on one while the answers of the other are handed out.
+	// sharedCalls is how many shared calls may always be in flight. With two, the server works on
+	// one while the answers of the other are handed out.
 	sharedCalls = 2
 	// batchWork bounds the server's work for one call. The unit is the work for a single bucket.
 	batchWork = 128
+	// callWork is the server's work for a call itself, in that unit.
+	callWork = 1
+	// slowest is how long a server takes for a unit of work at most, in µs, as far as is assumed.
+	slowest = 20
+	// tryEvery is for how many requests sharing is tried once while the server is mostly idle.
+	tryEvery = 4096
 	// calmBatches is the number of batches after which sharing ends if too few calls were pending
 	// during all of them.
 	calmBatches = 16
 )
 
-// combiner collects requests for shared calls. While requests wait, up to sharedCalls goroutines
-// make these calls. It is safe for concurrent use.
+// combiner collects requests for shared calls. While requests wait, a goroutine for each call that
+// may be in flight makes these calls. It is safe for concurrent use.
 type combiner struct {
 	store *Store
 	from  int64 // the least number of pending calls with which sharing pays
 
 	on    atomic.Bool // requests share calls
 	unfit atomic.Bool // the server refuses shared calls
+	// room is how much work the server does in a quarter of the time of the fastest answer. While
+	// less is in flight, the server is mostly idle, because calls and answers are on their way.
+	room atomic.Int64
 
-	mu      sync.Mutex // guards waiting, runs, batches, peak and over
+	mu      sync.Mutex // guards what follows, up to over
 	waiting []*request
-	runs    int   // how many goroutines make calls
-	batches int   // how many times consider was called since it last decided
-	peak    int64 // the most calls that were pending since then
-	over    bool  // no more requests may join
+	runs    int           // how many goroutines make calls
+	flying  int           // the work of the calls in flight
+	last    flight        // the last call that was answered, without its batch
+	fastest time.Duration // the least time that an answer took lately
+	unit    float64       // the least time that the server took lately for a unit of work, in µs
+	batches int           // how many times consider was called since it last decided
+	peak    int64         // the most calls that were pending since then
+	over    bool          // no more requests may join
 
 	running sync.WaitGroup
 	ctx     context.Context // the parent of the calls' contexts
 	cancel  context.CancelFunc
 }
 
+// flight is a shared call.
+type flight struct {
+	batch []*request
+	work  int              // the server's work for it
+	took  time.Duration    // the time until its answer
+	at    headgate.Instant // the server's clock when it decided; 0: it has not
+}
+
 func newCombiner(s *Store, from int64) *combiner {
-	c := &combiner{store: s, from: from}
+	c := &combiner{store: s, from: from, unit: slowest}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -248,8 +270,21 @@ func (c *combiner) pays(calls int64) bool {
 	if calls+1 < c.from || c.unfit.Load() {
 		return false
 	}
+	// Now and then it is tried, because room is known from shared calls only, and may be of long ago.
+	if calls+1 < c.least() && rand.Uint32()%tryEvery != 0 {
+		return false
+	}
 	c.on.Store(true)
 	return true
+}
+
+// least returns the least number of pending calls with which sharing pays: from, or as many as keep
+// the server busy. With from 1, all requests share calls.
+func (c *combiner) least() int64 {
+	if c.from == 1 {
+		return 1
+	}
+	return max(c.from, c.room.Load())
 }
 
 // decide decides a request with a shared call. It returns statusRefused if the request needs a call
@@ -289,7 +324,9 @@ func (c *combiner) join(q *request) bool {
 		return false
 	}
 	c.waiting = append(c.waiting, q)
-	if c.runs < sharedCalls {
+	// There is more room only after an answer, and then board looks at those who wait. So only the
+	// first of them has to look here.
+	if c.runs < sharedCalls || len(c.waiting) == 1 && int64(c.flying) < c.room.Load() {
 		c.runs++
 		c.running.Go(c.run)
 	}
@@ -298,28 +335,34 @@ func (c *combiner) join(q *request) bool {
 
 // run makes shared calls while requests wait.
 func (c *combiner) run() {
-	var batch []*request
+	var f flight
 	for {
 		// Let other goroutines run that are about to ask, so that their requests join this call.
 		runtime.Gosched()
-		if batch = c.board(batch); len(batch) == 0 {
+		if c.board(&f); len(f.batch) == 0 {
 			return
 		}
-		c.call(batch)
+		c.call(&f)
 	}
 }
 
-// board takes the requests of the next call from those that wait, and returns them in the array of
-// batch. It returns an empty batch if none waits. Then the goroutine must end.
-func (c *combiner) board(batch []*request) []*request {
+// board makes a flight, which has ended, that of the next call: it takes the requests from those
+// that wait. If there are none, or the call may not be made yet, the batch is empty, and the
+// goroutine must end.
+func (c *combiner) board(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.consider()
-	clear(batch)
+	c.flying -= f.work
+	if f.at != 0 {
+		c.heard(f)
+	}
+	clear(f.batch)
+	f.batch, f.work = f.batch[:0], 0
 	c.waiting = slices.DeleteFunc(c.waiting, func(q *request) bool { return q.left.Load() })
-	if len(c.waiting) == 0 {
+	if len(c.waiting) == 0 || c.runs > sharedCalls && int64(c.flying) >= c.room.Load() {
 		c.runs--
-		return batch[:0]
+		return
 	}
 	from, to, work := 0, 0, 0
 	if c.late(time.Now()) {
@@ -332,9 +375,29 @@ func (c *combiner) board(batch []*request) []*request {
 			work += c.waiting[to].work
 		}
 	}
-	batch = append(batch[:0], c.waiting[from:to]...)
+	f.batch = append(f.batch, c.waiting[from:to]...)
+	f.work = work + callWork
+	c.flying += f.work
 	c.waiting = slices.Delete(c.waiting, from, to)
-	return batch
+}
+
+// heard learns from an answer how far away the server is, and how fast. Two calls that follow each
+// other closely tell the latter, however far away it is: by its clock, the second one is decided
+// when the work for the first one has been done. With each answer, what is known of earlier ones
+// loses 1/256.
+//
+// While the server is busy, there is no room, because then an answer takes as long as the work of the
+// calls in flight.
+func (c *combiner) heard(f *flight) {
+	if c.fastest += c.fastest / 256; c.fastest == 0 || f.took < c.fastest {
+		c.fastest = f.took
+	}
+	c.unit = min(c.unit+c.unit/256, slowest)
+	if gap := float64(f.at - c.last.at); gap > 0 {
+		c.unit = min(c.unit, gap/float64(c.last.work))
+	}
+	c.last = flight{work: f.work, at: f.at}
+	c.room.Store(int64(float64(c.fastest.Microseconds()) / 4 / c.unit))
 }
 
 // late reports whether the request that has waited longest has less than a quarter of a call's
@@ -354,15 +417,17 @@ func (c *combiner) consider() {
 	if c.batches++; c.batches < calmBatches {
 		return
 	}
-	if c.peak < c.from-c.from/4 {
+	if least := c.least(); c.peak < least-least/4 {
 		c.on.Store(false)
 	}
 	c.batches, c.peak = 0, 0
 }
 
 // call makes the shared call for a batch and hands out the answers.
-func (c *combiner) call(batch []*request) {
-	text, err := c.exec(batch)
+func (c *combiner) call(f *flight) {
+	began := time.Now()
+	text, err := c.exec(f.batch, began)
+	f.took = time.Since(began)
 	split := isCrossSlot(err)
 	var all answers
 	switch {
@@ -373,7 +438,8 @@ func (c *combiner) call(batch []*request) {
 	case err == nil:
 		all, err = parseAnswers(text)
 	}
-	for _, q := range batch {
+	f.at = all.now
+	for _, q := range f.batch {
 		switch {
 		case split:
 			q.reply.status = statusRefused
@@ -390,7 +456,7 @@ func (c *combiner) call(batch []*request) {
 func isCrossSlot(err error) bool { return refusal.Is(err, "CROSSSLOT") }
 
 // exec makes the call. Its deadline is that of a call that begins now.
-func (c *combiner) exec(batch []*request) (string, error) {
+func (c *combiner) exec(batch []*request, began time.Time) (string, error) {
 	shared, release, err := c.store.deadlines.Limit(c.ctx)
 	if err != nil {
 		return "", err
@@ -400,7 +466,7 @@ func (c *combiner) exec(batch []*request) (string, error) {
 	ctx, cancel := context.WithDeadline(c.ctx, end)
 	defer cancel()
 	keys, args := c.store.arguments(nil, batch...)
-	return c.store.run(ctx, c.store.guards.Any(), time.Now(), c.store.scripts.take, keys, args, false)
+	return c.store.run(ctx, c.store.guards.Any(), began, c.store.scripts.take, keys, args, false)
 }
 
 // end cancels the calls in flight, and waits until the goroutines that make them have ended. Later

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store/redis/internal/guard"
 )
 
@@ -46,6 +47,39 @@ func TestCombinerConsiders(t *testing.T) {
 	}
 }
 
+// TestRoom: a server far away has room for more calls, and one that is busy has none. What was learnt
+// is forgotten, and a clock that steps teaches nothing.
+func TestRoom(t *testing.T) {
+	c := newCombiner(&Store{guards: guard.New(guard.Options{Most: 1 << 10})}, 8)
+	defer c.end()
+	at := headgate.Instant(1 << 50)
+	hear := func(n int, took time.Duration, work int, micros headgate.Instant) int64 {
+		for range n {
+			c.heard(&flight{took: took, work: work, at: at})
+			at += micros
+		}
+		return c.room.Load()
+	}
+	if got := hear(2, 2400*time.Microsecond, 10, 20); got != 300 {
+		t.Errorf("there is room for %d, want 300: of 600 µs, 2 for each", got)
+	}
+	at -= 1_000_000
+	if got := hear(1, 2400*time.Microsecond, 10, 20); got < 290 || got > 310 {
+		t.Errorf("after a step of the clock there is room for %d, want about 300", got)
+	}
+	if least := c.least(); least != c.room.Load() || !c.pays(least) {
+		t.Errorf("sharing pays from %d calls on, where there is room for %d", least, c.room.Load())
+	}
+	// Two calls are in flight, and the server works on one of them all the time.
+	const work = batchWork + callWork
+	if got := hear(1000, 4*work*time.Microsecond, work, 2*work); got >= work {
+		t.Errorf("beside a call of %d to a busy server there is room for %d", work, got)
+	}
+	if got := hear(2000, 10*time.Millisecond, 10, 5_000); got < 125 {
+		t.Errorf("when the server is far away, and asked seldom, there is room for %d", got)
+	}
+}
+
 // TestBoard: requests leave in their order, no more at a time than the server may work at,
 // and without those whom nobody waits for.
 func TestBoard(t *testing.T) {
@@ -62,9 +96,11 @@ func TestBoard(t *testing.T) {
 		c.waiting = append(c.waiting, s)
 	}
 	c.runs = 1
-	var batch []*request
+	var f flight
 	for calls := 0; ; calls++ {
-		if batch = c.board(batch); len(batch) == 0 {
+		c.board(&f)
+		batch := f.batch
+		if len(batch) == 0 {
 			if len(want) != 0 || len(c.waiting) != 0 || c.runs != 0 {
 				t.Errorf("%d requests were left behind, %d wait, %d goroutines make calls", len(want), len(c.waiting), c.runs)
 			}
@@ -107,7 +143,9 @@ func TestBoardWhenLate(t *testing.T) {
 		}
 		c.waiting, c.runs = append([]*request(nil), all...), 1
 		want := slices.DeleteFunc(all, func(s *request) bool { return s.left.Load() })
-		got := c.board(nil)
+		var f flight
+		c.board(&f)
+		got := f.batch
 		rest := want[batchWork:]
 		if want = want[:batchWork]; late {
 			want, rest = rest, want

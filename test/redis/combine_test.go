@@ -352,6 +352,38 @@ func TestCombinedStandsAside(t *testing.T) {
 	})
 }
 
+// TestCombinedAfar: a server behind a slow network is idle most of the time. So there is nothing to
+// gain by sharing calls, and those who do share them do not wait for the answers of others.
+func TestCombinedAfar(t *testing.T) {
+	const callers, each = 64, 10
+	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
+	s := servers.Start(t, servers.Redis)
+	url := "redis://" + servers.StartLine(t, s.Addr(), 20*time.Millisecond).Addr()
+	ask := func(limiter *headgate.Limiter, each int) {
+		for range each {
+			if _, err := limiter.Allow(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	usual := headgate.New(stores.OpenURL(t, url), rule)
+	stores.Until(t, "each decision has a call", func() bool {
+		before := callsOn(t, s)
+		together(callers, func(int) { ask(usual, each) })
+		return callsOn(t, s)-before > callers*each*9/10
+	})
+	shared := headgate.New(stores.OpenURL(t, url, combining), rule)
+	stores.Until(t, "more than two shared calls are in flight", func() bool {
+		var asking sync.WaitGroup
+		defer asking.Wait()
+		for range callers {
+			asking.Go(func() { ask(shared, 1) })
+			time.Sleep(time.Millisecond)
+		}
+		return combiners() > 4
+	})
+}
+
 // TestCombinedAllocations: a shared decision allocates less than half of what one with
 // a call of its own does.
 func TestCombinedAllocations(t *testing.T) {
