@@ -21,7 +21,7 @@ const (
 	DefaultMaxPending = 960
 	// DefaultCombineFrom is how many calls must be waiting for an answer at least before decisions
 	// share script calls. With fewer, separate calls are faster.
-	DefaultCombineFrom = 32
+	DefaultCombineFrom = 8
 )
 
 // Option changes how a [Store] is made.

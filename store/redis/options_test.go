@@ -41,7 +41,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the prefix of a part is %q", got)
 	}
 	set := newSettings()
-	if err := set.check(1 << 14); err != nil || set.MaxPending != 15360 || set.Prefix != "hg:" || set.timeout != 500*time.Millisecond || set.CombineFrom != 32 {
+	if err := set.check(1 << 14); err != nil || set.MaxPending != 15360 || set.Prefix != "hg:" || set.timeout != 500*time.Millisecond || set.CombineFrom != 8 {
 		t.Errorf("the defaults are %+v, %v", set, err)
 	}
 	if set := newSettings(Combining(-1)); set.CombineFrom != 0 {

@@ -324,7 +324,7 @@ func TestCombinedRefusals(t *testing.T) {
 // TestCombinedStandsAside: few callers have a call for each decision, and so have those
 // who have become few.
 func TestCombinedStandsAside(t *testing.T) {
-	const few, many, each = 16, 200, 50
+	const few, many, each = 4, 200, 50
 	rule := headgate.MustRule("r", headgate.Per(1_000_000, 300*24*time.Hour))
 	servers.Each(t, func(t *testing.T, s *servers.Server) {
 		store := stores.OpenURL(t, s.URL())
