@@ -20,7 +20,7 @@ const (
 	doubt = 2
 	// A window is complete when the standard error is at most exact times the mean, or sharp in the
 	// logarithm during a test. It lasts no longer than patience times the shortest window, or times
-	// the mean if that is longer; during a test, half as long again. It has at least few samples.
+	// the mean if that is longer. It has at least few samples.
 	exact, sharp, patience, few = 0.05, 0.04, 6, 10
 	// raise is the factor by which the limit is raised for a test. gap is the smallest relative
 	// change from which the estimator can learn.
@@ -31,9 +31,8 @@ const (
 	// verdict is the share of a change of the limit that the duration of work has to follow, in
 	// logarithms, if work waits.
 	verdict = 0.6
-	// most is the share of it that shows that all the work waits under both limits, and small is what a
-	// change must be for that to be seen.
-	most, small = 0.75, 0.7
+	// small is how far a cut must go, as a share of what was in progress, for a loss of throughput to count.
+	small = 0.7
 	// bearable is the share of overload that is ignored.
 	bearable = 0.1
 	// settles is how long a test waits at most until its change shows.
@@ -49,9 +48,6 @@ func (k *Knee) complete(took float64) bool {
 		return false
 	}
 	longest := patience * max(shortest, w.sum/max(w.good, 1))
-	if k.trial.kind != none {
-		longest *= 1.5
-	}
 	if w.bad > w.good || took >= longest {
 		return true
 	}
@@ -398,8 +394,9 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	off := math.Log(times / bound)
 	certain := math.Abs(off) > doubt*blur
 	waits := (off < 0) == (moved < 1)
-	// If less gets done after a large cut, nothing waits any more.
-	idle := t.kind == slower && moved < small && math.Log(times)-most*math.Log(moved) > doubt*blur
+	// If less certainly gets done after a large cut, nothing waits any more. What timed out does not say how
+	// long work takes.
+	idle := t.kind == slower && moved < small && s.share <= bearable && math.Log(times/moved) > doubt*blur
 	if !waits && moved < 1 && s.at.short*(1+s.err.short) < before.at.short*bound && s.at.long*bound > before.at.long {
 		return false // Short work waits less, and the long work is other work.
 	}
