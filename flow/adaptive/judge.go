@@ -20,7 +20,8 @@ const (
 	doubt = 2
 	// A window is complete when the standard error is at most exact times the mean, or sharp in the
 	// logarithm during a test. It lasts no longer than patience times the shortest window, or times
-	// the mean if that is longer. It has at least few samples.
+	// the mean if that is longer. Under a limit that binds, it lasts twice as long as long work takes, unless
+	// the wait is clear earlier. It has at least few samples.
 	exact, sharp, patience, few = 0.05, 0.04, 6, 10
 	// raise is the factor by which the limit is raised for a test. gap is the smallest relative
 	// change from which the estimator can learn.
@@ -62,7 +63,12 @@ func (k *Knee) complete(took float64) bool {
 		off := math.Abs(math.Log(times) - verdict*math.Log(s.load/t.before.load))
 		return s.n >= max(s.back, t.before.back)+few && off > 2.5*blur || blur < sharp
 	}
-	return s.n >= 2*few && (s.err.short*s.at.short <= exact*s.mean || k.base.short > 0 && k.ratio(&s, -doubt) > 1.5)
+	if k.base.short > 0 && k.ratio(&s, -doubt) > 1.5 {
+		return s.n >= 2*few
+	}
+	// Under a limit that binds, long work has to end within the window, too. The first base cannot wait.
+	whole := !s.binds || k.base.short == 0 || took >= 2*s.at.long
+	return s.n >= 2*few && whole && s.err.short*s.at.short <= exact*s.mean
 }
 
 // summary returns the summary of the window, which has lasted for took.
@@ -203,7 +209,9 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	pace := min(took/max(s.at.long, 1), s.n/max(s.back, 1), 1)
 	grows := max(grows, k.limit/max(k.limit-some, 1))
 	slow := max(slow, k.limit/max(k.limit-many, 1))
-	switch certain := k.ratio(&s, -doubt); {
+	// What one window does not show, several may.
+	surely := func(errors float64) float64 { return max(k.ratio(&s, -errors), k.ratio(&k.recent, -errors)) }
+	switch certain := surely(doubt); {
 	case s.share-doubt*s.vague > k.bears():
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
@@ -237,7 +245,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	}
 	switch {
 	case (s.binds || s.odd) && k.probe(now, before):
-	case k.ratio(&s, -doubt/4.) > grows:
+	case surely(doubt/4.) > grows:
 		k.steady, k.streak = true, 0
 		if s.binds && !k.reach(now, before) {
 			// The limit is lowered only a little, because either work waits or the base is too low.
