@@ -48,6 +48,7 @@ func TestStateMachine(t *testing.T) {
 						wellSince = time.Now()
 					}
 				}
+				bubbletest.Wait() // A probe at the same instant is none of the request's.
 				mu.Lock()
 				first := len(changes) != seen // since the last change
 				seen = len(changes)
