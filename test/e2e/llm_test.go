@@ -61,7 +61,7 @@ func TestLanguageModelClients(t *testing.T) {
 	ask := func(t *testing.T, program []string, args ...string) []string {
 		t.Helper()
 		cmd := command(t, program[0], append(program[1:], args...)...)
-		cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, "llm-clients-1"), "PYTHONDONTWRITEBYTECODE=1")
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+tool(t, "llm-clients-1"))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %s: %v\n%s", program, args, err, out)

@@ -20,6 +20,12 @@ func pythonPath(t *testing.T) string {
 	return src + string(filepath.ListSeparator) + tool(t, pythonTools)
 }
 
+// byteCode has Python compile what it runs once for all runs, and keep that out of the repository.
+func byteCode(t *testing.T) string {
+	t.Helper()
+	return "PYTHONPYCACHEPREFIX=" + filepath.Join(tool(t, pythonTools), ".pycache")
+}
+
 // runPython runs a module of Python in the directory of the package, to its end.
 func runPython(t *testing.T, args ...string) string {
 	t.Helper()
@@ -29,7 +35,7 @@ func runPython(t *testing.T, args ...string) string {
 	}
 	cmd := command(t, "python3", append([]string{"-m"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+pythonPath(t), "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_PROGRAM="+binary)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+pythonPath(t), byteCode(t), "HEADGATE_PROGRAM="+binary)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("python3 -m %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -50,7 +50,7 @@ func TestTestingPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := begin(t, append(strings.Fields(strings.ReplaceAll(run[1], "/policy", dir)), "--listen", "127.0.0.1:0", "--admin-token-file", file)...)
-	env := []string{"HEADGATE_URL=" + s.base, "HEADGATE_ADMIN_TOKEN=" + token, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" + pythonPath(t)}
+	env := []string{"HEADGATE_URL=" + s.base, "HEADGATE_ADMIN_TOKEN=" + token, byteCode(t), "PYTHONPATH=" + pythonPath(t)}
 
 	// What programs in JavaScript import.
 	work := t.TempDir()
