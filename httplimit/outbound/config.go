@@ -55,7 +55,7 @@ type Config struct {
 	// of package adaptive. Nil means none.
 	Gate func(partner string) flow.Gate
 	// FailClosed has calls fail if the store cannot decide on the Limits. Otherwise they are
-	// made.
+	// made; those that wait for one of the Limits by then, no faster in each process than it admits.
 	FailClosed bool
 	// Hooks are told what happens.
 	Hooks Hooks

@@ -137,6 +137,7 @@ type bound struct {
 	// asking is how many calls ask the store at a time, and most how many may: one after a denial, and
 	// one more for each that was admitted since. So many calls that wait do not all ask for one place.
 	asking, most int
+	alone        time.Duration // between two calls while the store cannot decide; 0 while it can
 }
 
 func newBound(mu *sync.Mutex) *bound {
@@ -152,9 +153,12 @@ func newBound(mu *sync.Mutex) *bound {
 			}
 			return 0
 		},
-		take: func(c *call, _ time.Time) {
+		take: func(c *call, now time.Time) {
 			c.asks = b
 			b.asking++
+			if b.alone > 0 {
+				b.opens = later(b.opens, now.Add(-late)).Add(b.alone)
+			}
 		},
 	}
 	return b
@@ -194,11 +198,39 @@ func (c *call) asked(now time.Time, admitted bool) {
 	if b := c.asks; b != nil {
 		c.asks = nil
 		b.asking--
+		switch {
+		case c.undecided:
+			b.alone, b.most = c.apart(), math.MaxInt
+			if c.t.config.FailClosed {
+				b.alone, b.most = longestApart, 1
+			}
+			admitted = false
+		case b.alone > 0 && admitted:
+			b.alone, b.most, b.opens = 0, 1, now
+		default:
+			b.alone = 0
+		}
 		if admitted {
 			b.most++
 		}
 		b.move(now)
 	}
+}
+
+// longestApart is how far apart calls are at most that ask a store which cannot decide. With FailClosed they are as
+// far apart, so that hardly any fail.
+const longestApart = time.Second
+
+// apart is how far apart calls are that use up the limits of our own. Those that wait are sent so while the store
+// cannot decide, and not all at once.
+func (c *call) apart() time.Duration {
+	gap := time.Microsecond
+	for _, check := range c.own {
+		for _, l := range check.Rule.Limits() {
+			gap = max(gap, l.Period/time.Duration(max(l.Count, 1)))
+		}
+	}
+	return min(gap, longestApart)
 }
 
 // leave has the call wait no more, whether it is sent or not.

@@ -322,3 +322,62 @@ func TestProcessesTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// failing is a store that cannot answer while it is down.
+type failing struct {
+	remote
+	down atomic.Bool
+}
+
+func (s *failing) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if s.down.Load() {
+		return nil, headgate.ErrUnavailable
+	}
+	return s.remote.Take(ctx, op, checks, dst)
+}
+
+// TestStoreEndsWhileCallsWait: calls that a limit of our own has wait are neither all sent nor all failed at once
+// when the store is lost, and go on as before when it is back.
+func TestStoreEndsWhileCallsWait(t *testing.T) {
+	t.Parallel()
+	const calls, away = 1000, 3 * time.Second
+	for _, closed := range []bool{false, true} {
+		bubbletest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, true, false)
+			store := &failing{remote: c.store.remote}
+			c.over.store, c.over.config.FailClosed = store, closed
+			began := time.Now()
+			var failed atomic.Int64
+			var all sync.WaitGroup
+			for i := range calls {
+				all.Go(func() {
+					if err := c.call(t.Context(), i, "a"); err != nil {
+						failed.Add(1)
+					}
+				})
+				time.Sleep(100 * time.Microsecond)
+			}
+			time.Sleep(2 * time.Second)
+			store.down.Store(true)
+			time.Sleep(away)
+			store.down.Store(false)
+			all.Wait()
+			most, longest := int64(0), 1.05*calls/crowdRate
+			if closed { // Some find out that it is away, and when it is back.
+				most = int64(away/longestApart) + 10
+				longest += (away + longestApart).Seconds()
+			}
+			if took := time.Since(began).Seconds(); took > longest {
+				t.Errorf("closed: %v: %d calls at %d a second took %.1fs", closed, calls, crowdRate, took)
+			}
+			if failed.Load() > most || len(c.times)+int(failed.Load()) != calls {
+				t.Errorf("closed: %v: %d calls were sent, and %d failed", closed, len(c.times), failed.Load())
+			}
+			for i := crowdRate * 6 / 5; i < len(c.times); i++ {
+				if d := c.times[i].Sub(c.times[i-crowdRate*6/5]); d < time.Second {
+					t.Fatalf("closed: %v: %d calls were sent within %v", closed, crowdRate*6/5+1, d)
+				}
+			}
+		})
+	}
+}

@@ -41,6 +41,7 @@ func (c *call) ask() (ok bool, err error) {
 	}
 	asked := time.Now()
 	decisions, err := c.t.store.Take(c.ctx, headgate.OpTake, checks, nil)
+	c.undecided = err != nil && c.ctx.Err() == nil
 	switch {
 	case err != nil && c.ctx.Err() != nil:
 		return false, c.ctx.Err()

@@ -71,6 +71,8 @@ type call struct {
 	key     string           // of its line in bounds
 	charged []headgate.Check // what the next attempt was charged
 
+	undecided bool // the store could not answer it last
+
 	// What follows is guarded by the partner's mutex.
 	number uint64        // calls of a partner go in the order of their numbers; 0 before it has one
 	at     *list.Element // its place in a line; nil while it is in none
