@@ -226,7 +226,7 @@ func (c *call) fetchPace(ctx context.Context) (pace, store.Document, error) {
 	}
 	var p pace
 	if err := json.Unmarshal(d.Value, &p); err != nil || p.Base < 0 || p.Unit <= 0 {
-		return pace{}, d, nil //nolint:nilerr // It is another program's, and written anew.
+		return pace{}, d, nil // It is another program's, and written anew.
 	}
 	left := time.Duration(p.Ends-d.Now) * time.Microsecond
 	if left > shortPause {
