@@ -24,6 +24,7 @@ type following struct {
 	links   *Links
 	option  rueidis.ClientOption
 	timeout time.Duration // by when every call has ended
+	within  time.Duration // handOverWithin
 	now     atomic.Pointer[reign]
 }
 
@@ -42,7 +43,7 @@ const handOverWithin = 200 * time.Millisecond
 func (l *Links) follow(ctx context.Context, t *Target, option rueidis.ClientOption, timeout time.Duration) (client rueidis.Client, err error) {
 	first := &reign{}
 	option.DialCtxFn = l.dialer(first)
-	f := &following{links: l, option: option, timeout: timeout}
+	f := &following{links: l, option: option, timeout: timeout, within: handOverWithin}
 	if l.primary, err = t.follow(option.Dialer.Timeout, f.move); err != nil {
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func (f *following) move(address string) {
 	if old != nil {
 		option := f.option
 		option.DialCtxFn = f.links.dialer(next)
-		ctx, cancel := context.WithTimeout(context.Background(), handOverWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), f.within)
 		defer cancel()
 		var err error
 		next.client, err = guard.Bounded(ctx, func() (rueidis.Client, error) { return rueidis.NewClient(option) })
