@@ -133,6 +133,15 @@ func (c *call) refund(charged []headgate.Check) {
 // tell has f tell the store something. It does so even if the call's context ends, but the call does not
 // wait for it then.
 func (c *call) tell(f func(ctx context.Context)) {
+	select {
+	case <-c.telling(f):
+	case <-c.ctx.Done():
+	}
+}
+
+// telling is tell for a call that does not wait at all. The channel is closed when f has ended, within
+// tellWithin.
+func (c *call) telling(f func(ctx context.Context)) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -140,10 +149,7 @@ func (c *call) tell(f func(ctx context.Context)) {
 		defer cancel()
 		f(ctx)
 	}()
-	select {
-	case <-done:
-	case <-c.ctx.Done():
-	}
+	return done
 }
 
 // learn takes in what the answer to a call says, and tells the other processes.

@@ -332,7 +332,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 			if c.t.documents == nil {
 				c.up(now)
 			} else {
-				go c.tell(c.tellUp)
+				c.telling(c.tellUp)
 			}
 		}
 	}
