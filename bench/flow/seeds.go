@@ -25,12 +25,12 @@ type group struct {
 func groups() []group {
 	calm := []simulate.Scenario{
 		simulate.Healthy(0.7), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7), simulate.Shifted(0.63),
-		simulate.Routes(0.7), simulate.Cold(0.7), simulate.MostDown(),
+		simulate.Routes(0.7), simulate.Cold(0.7), simulate.MostDown(), simulate.Lost(4, 1./14, 1./14, 0.7),
 	}
 	busy := []simulate.Scenario{
 		simulate.Overload(), simulate.Halved(), simulate.Timeouts(), simulate.Bimodal(1.5), simulate.HeavyTailed(1.5),
 		simulate.Shifted(1.5), simulate.Routes(2), simulate.FiveTimesSlower(0.7), simulate.FiveTimesSlower(1.5),
-		simulate.Cold(1.5), simulate.TenTimes(),
+		simulate.Cold(1.5), simulate.TenTimes(), simulate.Lost(3, 0.2, 0, 3), simulate.Lost(20, 0.2, 0, 3),
 	}
 	for _, f := range []func() (calm, busy []simulate.Scenario){more, aside} {
 		c, b := f()

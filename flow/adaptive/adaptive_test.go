@@ -355,3 +355,37 @@ func TestBase(t *testing.T) {
 		t.Errorf("the base is %v, want 30ms", base)
 	}
 }
+
+// What comes to nothing as often where little is in progress does not lower a limit that does not bind. What
+// comes to nothing only where much is does.
+func TestOverloadThatDependsOnWhatIsInProgress(t *testing.T) {
+	t.Parallel()
+	for _, depends := range []bool{false, true} {
+		const seeds = 50
+		lowered := 0
+		for seed := range uint64(seeds) {
+			k := mustKnee(t, KneeConfig{Seed: seed})
+			random := rand.New(rand.NewPCG(seed, 2))
+			lowest := k.Limit()
+			for i := range 6000 {
+				s := Sample{RTT: 50 * time.Millisecond, InFlight: min(1+random.Int64N(10), k.Limit()), Outcome: flow.Success}
+				share := 0.2
+				if depends {
+					share = 0.4 * float64(s.InFlight/6)
+				}
+				if random.Float64() < share {
+					s.RTT, s.Outcome = 300*time.Millisecond, flow.Overload
+				}
+				s.Start = time.Duration(i)*10*time.Millisecond - s.RTT
+				lowest = min(lowest, k.Update(s))
+			}
+			if lowest < 10 {
+				lowered++
+			}
+		}
+		// Before there is enough calm work to know, chance may lower the limit.
+		if depends && lowered < seeds || !depends && lowered > seeds/5 {
+			t.Errorf("it depends: %t: the limit went below what is in progress in %d of %d runs", depends, lowered, seeds)
+		}
+	}
+}

@@ -36,6 +36,10 @@ const (
 	small = 0.7
 	// bearable is the share of overload that is ignored.
 	bearable = 0.1
+	// far is how many times what is usual the limit is at most while there is overload.
+	far = 6
+	// recall is the share of what is known of calm work that is kept from window to window.
+	recall = 0.8
 	// settles is how long a test waits at most until its change shows.
 	settles = 3 * time.Second
 )
@@ -83,10 +87,13 @@ func (k *Knee) summary(took float64) summary {
 	}
 	s.fast = w.lost <= bearable*(w.lost+w.sum)
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
+	s.apart = k.calm.share()
 	// What matters is how much of what was in progress came to nothing. Where little was, one late
 	// answer would be much of it.
 	if byTime := w.lost / (w.lost + w.sum); w.bad > 0 && !s.idle && byTime > s.share {
 		s.share, s.vague = byTime, byTime*math.Sqrt((1-byTime)/w.bad)
+		lost, worked := s.apart*w.lost/w.bad, (1-s.apart)*w.sum/max(w.good, 1)
+		s.apart = lost / max(lost+worked, 1)
 	}
 	if w.good > 0 {
 		s.mean = w.sum / w.good
@@ -166,7 +173,7 @@ func (s *summary) add(newer *summary) {
 
 // judge evaluates a complete window and begins a new one.
 func (k *Knee) judge(now time.Duration, took float64) {
-	s, most := k.summary(took), k.window.inFlight
+	s, w := k.summary(took), k.window
 	k.window = window{open: true, began: now}
 	outage := k.silent && s.n == 0
 	k.silent = s.n == 0
@@ -192,6 +199,10 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	}
 	if !s.binds {
 		k.bound = now
+		// Where most work comes to nothing, or what succeeds waits, the server has too much to do.
+		if w.bad <= w.good && k.ratio(&s, -doubt) <= grows {
+			k.compare(&w, &s)
+		}
 	}
 	// The durations before a change of the limit are taken from several windows.
 	if s.n > 0 {
@@ -212,7 +223,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	// What one window does not show, several may.
 	surely := func(errors float64) float64 { return max(k.ratio(&s, -errors), k.ratio(&k.recent, -errors)) }
 	switch certain := surely(doubt); {
-	case s.share-doubt*s.vague > k.bears():
+	case s.share-doubt*s.vague > k.bears(&s):
 		k.holdUntil = now + k.jittered(3*k.config.Window)
 		k.recent.at.long = max(k.recent.at.long, s.at.long)
 		limit := k.limit * max(min(1-s.share, 0.7), 0.5)
@@ -251,7 +262,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			// The limit is lowered only a little, because either work waits or the base is too low.
 			k.limit = max(k.limit*(1-0.3*min(ratio-grows, 0.2)), float64(k.config.Min))
 		}
-	case s.mean > 0 && float64(2*most) >= k.limit && now >= k.holdUntil:
+	case s.mean > 0 && float64(2*w.inFlight) >= k.limit && now >= k.holdUntil:
 		k.grow(min(max((grows-ratio)/(grows-1), 0.2), 1), pace)
 	default:
 		k.streak = 0
@@ -465,9 +476,12 @@ func (k *Knee) atLeast(now time.Duration, at typical) {
 	k.base.short, k.base.long = max(k.base.short, at.short), max(k.base.long, at.long)
 }
 
-// bears returns the share of overload above which the limit is lowered. It is below 1 whatever is
-// tolerated: where nothing succeeds any more, a lower limit may help.
-func (k *Knee) bears() float64 { return min(bearable+1.3*k.tolerated, (1+k.tolerated)/2) }
+// bears returns the share of overload above which the limit is lowered, in the measure of s.share. It is
+// below 1 whatever is tolerated: where nothing succeeds any more, a lower limit may help.
+func (k *Knee) bears(s *summary) float64 {
+	tolerated := max(k.tolerated, s.apart)
+	return min(bearable+1.3*tolerated, (1+tolerated)/2)
+}
 
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
@@ -476,7 +490,7 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	blur := doubt * math.Hypot(s.vague, before.vague)
 	fewer := s.share < min(0.6*before.share, before.share-blur)
 	fast := s.fast && before.fast
-	if moved > 0.5 && !fewer && s.share > k.bears() && !fast {
+	if moved > 0.5 && !fewer && s.share > k.bears(&s) && !fast {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
@@ -491,4 +505,30 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	k.tolerated = before.share
 	k.change(now, before.limit)
 	return true
+}
+
+// compare learns from a window in which the limit does not bind what is usual, and what calm work tells.
+func (k *Knee) compare(w *window, s *summary) {
+	if k.usual == 0 {
+		k.usual = s.load
+	}
+	k.usual = (k.usual + s.load) / 2
+	k.calm.all, k.calm.bad = k.calm.all*recall+w.calm.all, k.calm.bad*recall+w.calm.bad
+	if s.share > bearable {
+		// If there should be more overload, a limit far above what is in progress would take long to come down.
+		k.limit = min(k.limit, max(far*k.usual, float64(k.config.Min)))
+	}
+}
+
+// share returns the share of overload, to which its error is added. It is zero where there is too little work
+// to know, and where it is certainly bearable: little overload that takes much of the time is long work.
+func (t *tally) share() float64 {
+	if t.all < few {
+		return 0
+	}
+	share := t.bad / t.all
+	if share += doubt * math.Sqrt(share*(1-share)/t.all); share <= bearable {
+		return 0
+	}
+	return share
 }

@@ -94,8 +94,10 @@ func set[T comparable](v *T, value T) {
 // a little, and where it seems to wait though the limit is at its floor.
 //
 // Reported overload lowers the limit too, if it is more than a tenth of a window, of the work or of its
-// time. If less gets done then, nothing waits, and the same share of it is overload, the limit is not the
-// cause, and Knee tolerates that share from then on. Where work fails at once, the limit may be far above
+// time. While the limit does not bind, chance decides how much is in progress. What also happens to work
+// that began when little was does not depend on the limit, and Knee tolerates that share. Otherwise a cut
+// is a test: if less gets done then, nothing waits, and the same share of it is overload, the limit is not
+// the cause, and Knee tolerates that share from then on. Where work fails at once, the limit may be far above
 // what is in progress. It is then lowered to somewhat less than that, and the share alone decides. When
 // work succeeds again after an outage, the limit doubles in the time that work takes, as at first.
 //
@@ -131,8 +133,12 @@ type Knee struct {
 	sound  float64
 	// silent is true if nothing succeeded in the last window.
 	silent bool
-	// tolerated is the share of overload that does not depend on the limit.
+	// tolerated is the share of overload that does not depend on the limit, as a test has shown.
 	tolerated float64
+	// usual is how much is in progress while the limit does not bind. calm is the latest work that began when
+	// less was. Its overload does not depend on the limit either.
+	usual float64
+	calm  tally
 	// holdUntil is the time until which the limit does not grow after a cut.
 	holdUntil time.Duration
 	// probeAt is when the next probe is due. It is negative if that is not decided.
@@ -151,6 +157,7 @@ type window struct {
 	fresh     int
 	began     time.Duration
 	good, bad float64
+	calm      tally // of good and bad, those that began when less than usual was in progress
 	ignored   float64
 	lost      float64 // the sum of the durations of overload, in nanoseconds
 	load      float64 // the sum of InFlight
@@ -160,6 +167,9 @@ type window struct {
 	squares   float64 // of the squares of these durations
 	inFlight  int64   // the largest InFlight of a sample
 }
+
+// tally counts work, and how much of it ended with overload.
+type tally struct{ all, bad float64 }
 
 // summary is the result of a window, or of several.
 type summary struct {
@@ -176,6 +186,7 @@ type summary struct {
 	back  float64 // among how many pieces of work the long ones were
 	share float64 // the share of overload, of the work or of its time, whichever is larger
 	vague float64 // the standard error of share
+	apart float64 // what share would be if as much of the work were overload as of calm work
 	fast  bool    // what ended with Overload took little of the time
 	odd   bool    // much of the work ended with Ignore
 }
@@ -254,11 +265,17 @@ func (k *Knee) Update(s Sample) int64 {
 		mean = w.sum / w.good
 	}
 	late := float64(rtt) >= mean
+	calm := 0.0
+	if float64(s.InFlight) <= (1-gap)*k.usual {
+		calm = 1
+	}
 	switch {
 	case s.Outcome == flow.Ignore, s.Outcome == flow.Canceled && !late:
 		w.ignored++
 	case !good:
 		w.bad++
+		w.calm.all += calm
+		w.calm.bad += calm
 		w.lost += float64(rtt)
 		if late && mean > 0 {
 			// It would have taken longer still.
@@ -266,6 +283,7 @@ func (k *Knee) Update(s Sample) int64 {
 		}
 	default:
 		w.good++
+		w.calm.all += calm
 		w.sum += float64(rtt)
 		w.squares += float64(rtt) * float64(rtt)
 		k.took.add(rtt)

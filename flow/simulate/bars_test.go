@@ -212,6 +212,13 @@ func TestIdleThenBurst(t *testing.T) {
 	}
 }
 
+// shared is the scenario with a server that all requests share.
+func shared(s simulate.Scenario) simulate.Scenario {
+	s.Name += ", shared"
+	s.Server.Shared = true
+	return s
+}
+
 // What fails whatever the limit is must not lower it.
 func TestFailuresThatAreNotTheLimits(t *testing.T) {
 	t.Parallel()
@@ -223,7 +230,10 @@ func TestFailuresThatAreNotTheLimits(t *testing.T) {
 	seventh := simulate.MostDown()
 	seventh.Name, seventh.Server.Down = "a seventh fails at once", simulate.Constant(1./7)
 	seventh.Loads[0].Rate = simulate.Constant(280.0) // 0.7×
-	for _, scenario := range []simulate.Scenario{simulate.MostDown(), seventh} {
+	for _, scenario := range []simulate.Scenario{
+		simulate.MostDown(), seventh, simulate.Lost(4, 1./14, 1./14, 0.7), shared(simulate.Lost(4, 1./14, 1./14, 0.7)),
+		simulate.Lost(4, 0.1, 0.1, 0.7), simulate.Lost(10, 0.2, 0, 0.7),
+	} {
 		seeds(soon(scenario), func(scenario simulate.Scenario) {
 			r := subject{}.run(t, scenario)
 			t.Logf("%s: %.4f refused", scenario.Name, float64(r.All.Refused)/float64(r.All.Calls))

@@ -1,3 +1,5 @@
+//go:build !race
+
 package simulate_test
 
 import (
@@ -126,6 +128,8 @@ func TestAsGoodAsTheBestLimit(t *testing.T) {
 		{shared(simulate.HeavyTailed(1.5)), 24},
 		{shared(simulate.Shifted(1.5)), 35},
 		{shared(simulate.Routes(2)), 27},
+		{simulate.Lost(20, 0.2, 0, 3), 60},
+		{shared(simulate.Lost(20, 0.2, 0, 3)), 60},
 	} {
 		seeds(c.scenario, func(scenario simulate.Scenario) {
 			good, best := goodput(subject{}.run(t, scenario)), fixed(t, cut(scenario), c.best)
@@ -173,13 +177,6 @@ func TestOutage(t *testing.T) {
 			})
 		}
 	}
-}
-
-// shared is the scenario with a server that all requests share.
-func shared(s simulate.Scenario) simulate.Scenario {
-	s.Name += ", shared"
-	s.Server.Shared = true
-	return s
 }
 
 // How soon the goodput is back after the work has become slower, and after the start.

@@ -111,4 +111,24 @@ func TenTimes() Scenario {
 	return c
 }
 
+// Lost has requests that come to nothing whatever the load is: a share of them is never answered, and a share
+// fails at once. The load is 0.7× until measuring begins, and times × from then on.
+func Lost(workers int, stalls, down, times float64) Scenario {
+	s := server()
+	s.Workers, s.Stalls, s.Down = Constant(workers), Constant(stalls), Constant(down)
+	const measured = 45 * time.Second
+	can := s.capacity(0)
+	name := fmt.Sprintf("%d workers, %.0f %% never answered", workers, 100*stalls)
+	if down > 0 {
+		name += fmt.Sprintf(", %.0f %% fail at once", 100*down)
+	}
+	return Scenario{
+		Name: named(name, times), Seed: 29, Length: 2 * measured, From: measured, Server: s,
+		Loads: []Load{{
+			Rate: Between(measured, time.Hour, times*can, 0.7*can), Peak: max(times, 0.7) * can,
+			Deadline: 300 * time.Millisecond,
+		}},
+	}
+}
+
 func named(what string, times float64) string { return fmt.Sprintf("%s, %.3g×", what, times) }
