@@ -30,8 +30,9 @@ type Config struct {
 	// MaxWait is how long a call may wait in all, before it is sent and between tries. Zero
 	// means 30 s; negative means not at all.
 	MaxWait time.Duration
-	// MaxPause bounds what a partner can ask for with Retry-After, and how far calls are
-	// spread when little of a limit is left: 1 s to 15 min. Zero means 5 min.
+	// MaxPause bounds what a partner can ask for with Retry-After, be it this process or another
+	// one that is asked, and how far calls are spread when little of a limit is left: 1 s to
+	// 15 min. Zero means 5 min.
 	MaxPause time.Duration
 
 	// Tries is how many attempts there may be for a call, 1 to 10. Zero means 3.

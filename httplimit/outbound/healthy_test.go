@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -224,6 +225,87 @@ func TestPacedOutages(t *testing.T) {
 	}
 }
 
+// TestFewCalls: processes that share what a partner admits, one call at a time, get nearly all of it, though each
+// refusal costs as long as ten calls; after an outage, too, in which they cannot learn from each other.
+func TestFewCalls(t *testing.T) {
+	t.Parallel()
+	const rate, limit, processes, runs = 9, 10, 3, 5
+	var before, after struct{ answered, made int }
+	for range runs {
+		bubbletest.Test(t, func(t *testing.T) {
+			limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: 1}))
+			down := false
+			c := newTraffic(t, rate, processes, newRemote(), &simulated{answer: func(r *http.Request, res *http.Response) error {
+				if down {
+					res.StatusCode = http.StatusServiceUnavailable
+				} else if d, err := limiter.Allow(r.Context(), ""); err != nil {
+					return err
+				} else if !d.Allowed {
+					res.StatusCode = http.StatusTooManyRequests
+				}
+				if res.StatusCode != http.StatusOK {
+					res.Header.Set("Retry-After", "1")
+				}
+				return nil
+			}})
+			for _, tr := range c.over {
+				tr.config.MaxWait = 2 * time.Second
+			}
+			c.run(time.Minute)
+			good, calls := c.run(time.Minute)
+			before.answered, before.made = before.answered+good[""], before.made+calls[""]
+			down = true
+			c.run(time.Minute)
+			down = false
+			c.run(5 * time.Second)
+			good, calls = c.run(20 * time.Second)
+			after.answered, after.made = after.answered+good[""], after.made+calls[""]
+		})
+	}
+	if before.answered < before.made*85/100 || after.answered < after.made*85/100 {
+		t.Errorf("answered are %+v, and after an outage %+v", before, after)
+	}
+}
+
+// TestLateRefusal: a refusal of a call that was sent before the last pause says nothing of the pace since.
+func TestLateRefusal(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]func() headgate.Store{
+		"one process":  func() headgate.Store { return nil },
+		"over a store": func() headgate.Store { return newRemote() },
+	} {
+		bubbletest.Test(t, func(t *testing.T) {
+			c := newTraffic(t, 1, 1, shared(), &simulated{answer: func(r *http.Request, res *http.Response) error {
+				if r.URL.Path == "/slow" {
+					time.Sleep(3 * time.Second)
+				}
+				if r.URL.Path != "/good" {
+					res.StatusCode = http.StatusTooManyRequests
+					res.Header.Set("Retry-After", "1")
+				}
+				return nil
+			}})
+			p := c.over[0].partners.of("partner")
+			now := func() (pace, time.Time) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.pace, p.until
+			}
+			call := func(path string) { post(t, c.over[0], path) }
+			call("good")
+			var all sync.WaitGroup
+			all.Go(func() { call("slow") })
+			all.Go(func() { call("quick") })
+			time.Sleep(2 * time.Second)
+			learnt, _ := now()
+			all.Wait()
+			if p, until := now(); learnt.Base == 0 || p != learnt || !until.After(learnt.From.Add(time.Second)) {
+				t.Errorf("%s: the pace was %+v, is %+v, and calls are held until %v", name, learnt, p, until)
+			}
+		})
+	}
+}
+
 // TestOneEndpointFails: what one endpoint answers does not stop calls to the others.
 func TestOneEndpointFails(t *testing.T) {
 	t.Parallel()
@@ -315,6 +397,64 @@ func TestFleetAtALimit(t *testing.T) {
 	}
 }
 
+// post makes a call that has to be answered, whatever the answer is.
+func post(t *testing.T, over *Transport, path string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://partner/"+path, http.NoBody)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if res, err := over.RoundTrip(r); err != nil {
+		t.Error(err)
+	} else {
+		_ = res.Body.Close()
+	}
+}
+
+// TestPaceWithoutStore: processes that have lost their store learn a pace each, and keep to one together when it is back.
+func TestPaceWithoutStore(t *testing.T) {
+	t.Parallel()
+	const rate, limit, processes = 55, 50, 3
+	bubbletest.Test(t, func(t *testing.T) {
+		limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
+		var refused atomic.Int64
+		shared := &failing{remote: newRemote()}
+		shared.down.Store(true)
+		c := newTraffic(t, rate, processes, shared, &simulated{answer: func(r *http.Request, res *http.Response) error {
+			d, err := limiter.Allow(r.Context(), "")
+			if err == nil && !d.Allowed {
+				refused.Add(1)
+				res.StatusCode = http.StatusTooManyRequests
+				res.Header.Set("Retry-After", "1")
+			}
+			return err
+		}})
+		for _, tr := range c.over {
+			tr.config.MaxWait = 2 * time.Second
+		}
+		for i, least := range []float64{0, 0.35, 0, 0.6} { // of the calls; the first and the third time, they learn
+			shared.down.Store(i < 2)
+			refused.Store(0)
+			good, calls := c.run(30 * time.Second)
+			if float64(good[""]) < least*float64(calls[""]) || least > 0 && refused.Load() > int64(calls[""]/4) {
+				t.Errorf("without a store: %v: %d of %d calls were answered, and %d attempts refused", i < 2, good[""], calls[""], refused.Load())
+			}
+		}
+		// After a refusal, it takes the others up to paceEvery to read the new pace.
+		together := func() bool {
+			first := c.over[0].partners.of("partner").version
+			return first != "" && !slices.ContainsFunc(c.over[1:], func(tr *Transport) bool { return tr.partners.of("partner").version != first })
+		}
+		for tries := 0; !together(); tries++ {
+			if tries == 10 {
+				t.Fatal("after 20 s with the store, not all processes keep to one pace")
+			}
+			c.run(2 * time.Second)
+		}
+	})
+}
+
 // TestPausesDoNotAddUp: of the pauses that processes are asked for at a time, the latest end holds,
 // for all of them.
 func TestPausesDoNotAddUp(t *testing.T) {
@@ -330,18 +470,7 @@ func TestPausesDoNotAddUp(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range processes {
 			c := newTraffic(t, 1, 1, shared, p)
-			all.Go(func() {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://partner/"+strconv.Itoa(i+1), nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if res, err := c.over[0].RoundTrip(r); err != nil {
-					t.Error(err)
-				} else {
-					_ = res.Body.Close()
-				}
-			})
+			all.Go(func() { post(t, c.over[0], strconv.Itoa(i+1)) })
 		}
 		all.Wait()
 		other, err := New(shared, p, Config{MaxWait: -1})
@@ -359,6 +488,55 @@ func TestPausesDoNotAddUp(t *testing.T) {
 		denied, ok := errors.AsType[*headgate.DeniedError](err)
 		if !ok || denied.Decision.RetryAfter > processes*time.Second*21/20 || denied.Decision.RetryAfter < (processes-1)*time.Second {
 			t.Errorf("another process is told %v, want %ds, or up to a twentieth more", err, processes)
+		}
+	})
+}
+
+// TestLongPauseOfAnother: a process keeps to a pause that another one was asked for, but not for longer than its own may
+// be, whatever the other's is.
+func TestLongPauseOfAnother(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		refuses := true
+		p := &simulated{answer: func(_ *http.Request, res *http.Response) error {
+			if refuses {
+				res.StatusCode = http.StatusTooManyRequests
+				res.Header.Set("Retry-After", "60")
+			}
+			return nil
+		}}
+		shared := newRemote()
+		call := func(most, patience time.Duration) (took time.Duration, err error) {
+			tr, err := New(shared, p, Config{MaxPause: most, MaxWait: patience})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for range 2 { // The second one has nothing to wait for.
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://partner/", http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := tr.RoundTrip(r)
+				if err != nil {
+					return time.Since(began), err
+				}
+				_ = res.Body.Close()
+			}
+			return time.Since(began), nil
+		}
+		if _, err := call(time.Minute, -1); !errors.Is(err, headgate.ErrDenied) {
+			t.Fatalf("in a pause, the second call ends with %v", err)
+		}
+		refuses = false
+		if took, err := call(10*time.Second, 9*time.Second); !errors.Is(err, headgate.ErrDenied) || took > time.Second {
+			t.Errorf("with too little time for its own pause: %v after %v", err, took)
+		}
+		if took, err := call(10*time.Second, time.Minute); err != nil || took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("in a pause that may be 10s: %v after %v", err, took)
+		}
+		if took, err := call(time.Minute, time.Minute); err != nil || took < 49*time.Second || took > 54*time.Second {
+			t.Errorf("in a pause that may be a minute, of which 50s are left: %v after %v", err, took)
 		}
 	})
 }

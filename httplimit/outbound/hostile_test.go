@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,6 +201,38 @@ func TestStoreHangs(t *testing.T) {
 		time.Sleep(tellWithin)
 		if store.told.Load() != 1 {
 			t.Error("the pause was not told")
+		}
+	})
+}
+
+// hanging is a store that takes long to say that it cannot answer.
+type hanging struct{}
+
+func (hanging) Take(context.Context, headgate.Op, []headgate.Check, []headgate.Decision) ([]headgate.Decision, error) {
+	time.Sleep(300 * time.Millisecond)
+	return nil, headgate.ErrUnavailable
+}
+
+// A call that asks the store in vain while a pause begins is not sent in the pause.
+func TestPauseBeginsWhileStoreHangs(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		var sent []time.Time
+		c := newTraffic(t, 1, 1, hanging{}, &simulated{answer: func(_ *http.Request, res *http.Response) error {
+			if sent = append(sent, time.Now()); len(sent) == 1 {
+				res.StatusCode = http.StatusTooManyRequests
+				res.Header.Set("Retry-After", "1")
+			}
+			return nil
+		}})
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { post(t, c.over[0], "") })
+			time.Sleep(100 * time.Millisecond)
+		}
+		all.Wait()
+		if len(sent) != 2 || sent[1].Sub(sent[0]) < time.Second {
+			t.Errorf("calls were sent at %v", sent)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/store"
 )
 
 // The tests of this file run in virtual time.
@@ -98,6 +99,24 @@ func (c *crowd) call(ctx context.Context, n int, account string) error {
 	return res.Body.Close()
 }
 
+// begin makes so many calls, and end waits for them and returns how many have failed.
+func (c *crowd) begin(calls int, apart time.Duration) (end func() int) {
+	var all sync.WaitGroup
+	var failed atomic.Int64
+	for i := range calls {
+		all.Go(func() {
+			if err := c.call(c.t.Context(), i, "a"); err != nil {
+				failed.Add(1)
+			}
+		})
+		time.Sleep(apart)
+	}
+	return func() int {
+		all.Wait()
+		return int(failed.Load())
+	}
+}
+
 // kinds runs a test with what may have calls wait.
 func kinds(t *testing.T, f func(t *testing.T, c *crowd)) {
 	t.Parallel()
@@ -114,16 +133,9 @@ func TestCallsGoInOrder(t *testing.T) {
 	kinds(t, func(t *testing.T, c *crowd) {
 		const calls = 1000
 		began := time.Now()
-		var all sync.WaitGroup
-		for i := range calls {
-			all.Go(func() {
-				if err := c.call(t.Context(), i, "a"); err != nil {
-					t.Error(err)
-				}
-			})
-			time.Sleep(100 * time.Microsecond)
+		if failed := c.begin(calls, 100*time.Microsecond)(); failed > 0 {
+			t.Errorf("%d of %d calls failed", failed, calls)
 		}
-		all.Wait()
 		for i, n := range c.order {
 			if n != i {
 				t.Fatalf("call %d was sent as number %d", n, i)
@@ -260,15 +272,9 @@ func TestPaceAndLimit(t *testing.T) {
 		keepTo(c.over, 1.1*crowdRate)
 		const calls = 500
 		began := time.Now()
-		var all sync.WaitGroup
-		for i := range calls {
-			all.Go(func() {
-				if err := c.call(t.Context(), i, "a"); err != nil {
-					t.Error(err)
-				}
-			})
+		if failed := c.begin(calls, 0)(); failed > 0 {
+			t.Errorf("%d of %d calls failed", failed, calls)
 		}
-		all.Wait()
 		if took := time.Since(began).Seconds(); took > 1.2*calls/crowdRate {
 			t.Errorf("%d calls at %d a second took %.1fs", calls, crowdRate, took)
 		}
@@ -336,6 +342,13 @@ func (s *failing) Take(ctx context.Context, op headgate.Op, checks []headgate.Ch
 	return s.remote.Take(ctx, op, checks, dst)
 }
 
+func (s *failing) ReadDocument(ctx context.Context, key string) (store.Document, error) {
+	if s.down.Load() {
+		return store.Document{}, headgate.ErrUnavailable
+	}
+	return s.remote.ReadDocument(ctx, key)
+}
+
 // TestStoreEndsWhileCallsWait: calls that a limit of our own has wait are neither all sent nor all failed at once
 // when the store is lost, and go on as before when it is back.
 func TestStoreEndsWhileCallsWait(t *testing.T) {
@@ -347,31 +360,22 @@ func TestStoreEndsWhileCallsWait(t *testing.T) {
 			store := &failing{remote: c.store.remote}
 			c.over.store, c.over.config.FailClosed = store, closed
 			began := time.Now()
-			var failed atomic.Int64
-			var all sync.WaitGroup
-			for i := range calls {
-				all.Go(func() {
-					if err := c.call(t.Context(), i, "a"); err != nil {
-						failed.Add(1)
-					}
-				})
-				time.Sleep(100 * time.Microsecond)
-			}
+			end := c.begin(calls, 100*time.Microsecond)
 			time.Sleep(2 * time.Second)
 			store.down.Store(true)
 			time.Sleep(away)
 			store.down.Store(false)
-			all.Wait()
-			most, longest := int64(0), 1.05*calls/crowdRate
+			failed := end()
+			most, longest := 0, 1.05*calls/crowdRate
 			if closed { // Some find out that it is away, and when it is back.
-				most = int64(away/longestApart) + 10
+				most = int(away/longestApart) + 10
 				longest += (away + longestApart).Seconds()
 			}
 			if took := time.Since(began).Seconds(); took > longest {
 				t.Errorf("closed: %v: %d calls at %d a second took %.1fs", closed, calls, crowdRate, took)
 			}
-			if failed.Load() > most || len(c.times)+int(failed.Load()) != calls {
-				t.Errorf("closed: %v: %d calls were sent, and %d failed", closed, len(c.times), failed.Load())
+			if failed > most || len(c.times)+failed != calls {
+				t.Errorf("closed: %v: %d calls were sent, and %d failed", closed, len(c.times), failed)
 			}
 			for i := crowdRate * 6 / 5; i < len(c.times); i++ {
 				if d := c.times[i].Sub(c.times[i-crowdRate*6/5]); d < time.Second {

@@ -3,6 +3,7 @@ package outbound
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"math"
 	"time"
 
@@ -35,9 +36,15 @@ const (
 	// Where the partner has admitted more than twice as much before, it holds for minHold pauses, and for
 	// twice as long each time that no more was admitted then.
 	minHold, maxHold = 4, 30
+	// The first rate that is known holds for firstHold units after a pause of 1 s: growing quickly, it was too high by
+	// much when it was refused, and is taken for less than the partner admits. A pause that is longer is not worth it.
+	firstHold = 8
 	// probing is by which factor the rate grows in each of the next probes units. Who is refused then
 	// admits little more than the rate.
 	probing, probes = 1.05, 8
+	// A rate that held grows by climbing at most if it seems to be nearly what the partner admits, by less than
+	// climbed: one that is too high costs a further pause.
+	climbing, climbed = 1.01, 1.06
 	// seeking is by which factor the rate grows in a unit from there on, and while it is not known what
 	// the partner admits. After so many of these units nothing is bounded any more.
 	seeking, forgotten = 4, 20
@@ -46,21 +53,37 @@ const (
 	finding = 3
 )
 
-// stretch is a part of the time since the last pause, in which the rate grows by a factor in each unit.
-type stretch struct{ units, factor float64 }
+// stretch is a part of the time since the last pause, in which the rate grows evenly.
+type stretch struct {
+	rate   float64 // calls a second when it begins
+	growth float64 // by which part of it the rate grows in a second
+	rest   float64 // how many seconds it lasts
+}
 
-// stretches returns the rate after the last pause, and how it grows.
-func (p *pace) stretches() (rate float64, all [4]stretch) {
-	rate = p.Base
-	if p.Down && !p.Up {
-		rate *= math.Pow(seeking, -finding)
-		all[0] = stretch{finding, seeking}
+// ahead yields the stretches from then on. After the last one, nothing is bounded.
+func (p *pace) ahead(from time.Time) iter.Seq[stretch] {
+	return func(yield func(stretch) bool) {
+		if p.Base == 0 {
+			return
+		}
+		var finds, holds, probed float64 // for how many units
+		rate, unit := p.Base, p.Unit.Seconds()
+		if p.Down && !p.Up {
+			finds, rate = finding, rate*math.Pow(seeking, -finding)
+		}
+		if p.Known {
+			holds, probed = p.holds(), probes
+		}
+		units := max(from.Sub(p.From).Seconds()/unit, 0)
+		for _, s := range [...]struct{ units, factor float64 }{{finds, seeking}, {holds, 1}, {probed, probing}, {forgotten, seeking}} {
+			gone := min(units, s.units)
+			units -= gone
+			if gone < s.units && !yield(stretch{rate * math.Pow(s.factor, gone), math.Log(s.factor) / unit, (s.units - gone) * unit}) {
+				return
+			}
+			rate *= math.Pow(s.factor, s.units)
+		}
 	}
-	if p.Known {
-		all[1], all[2] = stretch{p.holds(), 1}, stretch{probes, probing}
-	}
-	all[3] = stretch{forgotten, seeking}
-	return rate, all
 }
 
 func (p *pace) holds() float64 {
@@ -73,14 +96,8 @@ func (p *pace) holds() float64 {
 // rate returns how many calls may be sent in a second, and by which part of it that grows in a second.
 // Zero stands for any number.
 func (p *pace) rate(now time.Time) (rate, growth float64) {
-	rate, all := p.stretches()
-	units := now.Sub(p.From).Seconds() / p.Unit.Seconds()
-	for _, s := range all {
-		if units <= s.units {
-			return rate * math.Pow(s.factor, units), math.Log(s.factor) / p.Unit.Seconds()
-		}
-		rate *= math.Pow(s.factor, s.units)
-		units -= s.units
+	for s := range p.ahead(now) {
+		return s.rate, s.growth
 	}
 	return 0, 0
 }
@@ -88,28 +105,17 @@ func (p *pace) rate(now time.Time) (rate, growth float64) {
 // next returns the time after which so many more calls may have been sent than at the given time, if
 // nothing is refused until then.
 func (p *pace) next(from time.Time, calls float64) time.Duration {
-	if p.Base == 0 || calls == 0 {
-		return 0
-	}
 	wait := 0.0
-	rate, all := p.stretches()
-	units := from.Sub(p.From).Seconds() / p.Unit.Seconds()
-	for _, s := range all {
-		if rest := (s.units - units) * p.Unit.Seconds(); rest > 0 {
-			at, growth := rate*math.Pow(s.factor, units), math.Log(s.factor)/p.Unit.Seconds()
-			took, most := calls/at, rest*at
-			if growth > 0 {
-				took, most = math.Log1p(calls*growth/at)/growth, at*math.Expm1(growth*rest)/growth
-			}
-			if took <= rest {
-				return seconds(wait + took)
-			}
-			wait += rest
-			calls -= most
-			units = s.units
+	for s := range p.ahead(from) {
+		took, most := calls/s.rate, s.rate*s.rest
+		if s.growth > 0 {
+			took, most = math.Log1p(calls*s.growth/s.rate)/s.growth, s.rate*math.Expm1(s.growth*s.rest)/s.growth
 		}
-		rate *= math.Pow(s.factor, s.units)
-		units -= s.units
+		if took <= s.rest {
+			return seconds(wait + took)
+		}
+		wait += s.rest
+		calls -= most
 	}
 	return seconds(wait)
 }
@@ -161,7 +167,7 @@ func (p *pace) refused(seen *run, sent sending, now time.Time, pause time.Durati
 		case units < 2:
 			over = max(over, rate/8)
 		case p.Known && units <= p.holds()+probes:
-			most = rate / 10
+			most = rate / 20
 		}
 		p.Base, p.Known = safe*(rate-min(over, most)), true
 		switch {
@@ -171,10 +177,14 @@ func (p *pace) refused(seen *run, sent sending, now time.Time, pause time.Durati
 			if units > was.holds()+probes {
 				admitted *= safe * math.Pow(probing, probes)
 			}
-			p.Base = max(p.Base, admitted)
+			if p.Base = max(p.Base, admitted); p.Base < climbed*admitted {
+				p.Base = min(p.Base, climbing*admitted)
+			}
 			p.Hold, p.Level = min(2*was.holds(), maxHold), p.Base
 		case p.Base < p.Level/2:
 			p.Hold, p.Level = min(max(minHold*pause.Seconds()/p.Unit.Seconds(), minHold), maxHold), p.Base
+		case !was.Known:
+			p.Hold = min(max(firstHold*pause.Seconds(), minHold), maxHold)
 		}
 	default:
 		// How much the partner admits is not known, but it is at least what it has.
@@ -189,7 +199,8 @@ func (p *pace) refused(seen *run, sent sending, now time.Time, pause time.Durati
 // paceName is the name of the rule, and of the document, by which processes keep to a pace together.
 const paceName = "headgate.outbound.pace"
 
-// slack is how much closer than the pace calls may come.
+// slack is how much closer than the pace calls may come. It is a time, and no part of the pace: a partner that takes one
+// call at a time refuses the second of two that come a quarter closer.
 const slack = 5 * time.Millisecond
 
 // keptFor is how long the store keeps a pace. It is of use for so long only if an outage lasts as long.
@@ -198,24 +209,24 @@ const keptFor = 24 * time.Hour
 // paceEvery is how often a process reads the pace while it makes calls.
 const paceEvery = 5 * time.Second
 
-// paced returns the check by which all processes keep to the pace; none if there is no pace, or if
-// each process has its own. A unit is a microsecond, as in pauseRule: a call uses up as many as are
-// between two calls, so one counter serves all paces.
-func (c *call) paced(now time.Time) (headgate.Check, bool) {
-	if c.t.documents == nil {
-		return headgate.Check{}, false
-	}
+// common returns the checks by which all processes keep to the pauses and to the pace. The one for the pace is missing
+// if there is none, or if each process has its own. Its unit is a microsecond, as in pauseRule: a call uses up as many
+// as are between two calls, so one counter serves all paces.
+func (c *call) common(now time.Time) (checks []headgate.Check) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !now.Before(c.deaf) {
+		checks = append(checks, headgate.Check{Rule: callRule, Key: c.name})
+	}
 	gap := c.pace.next(now, 1).Microseconds()
-	if gap == 0 {
-		return headgate.Check{}, false
+	if c.t.documents == nil || gap == 0 {
+		return checks
 	}
 	// Some may come close together, because they do not take the same time to the store.
-	if burst := gap + max(gap/4, slack.Microseconds()); c.rule == nil || c.rule.Limits()[0].Burst != burst {
+	if burst := gap + slack.Microseconds(); c.rule == nil || c.rule.Limits()[0].Burst != burst {
 		c.rule = headgate.MustRule(paceName, headgate.Limit{Count: 1_000_000, Period: time.Second, Burst: burst})
 	}
-	return headgate.Check{Rule: c.rule, Key: c.name, Cost: gap}, true
+	return append(checks, headgate.Check{Rule: c.rule, Key: c.name, Cost: gap})
 }
 
 // fetchPace reads the pace. The zero pace stands for none, and for what cannot be read.
@@ -288,10 +299,11 @@ func (c *call) learnPace(ctx context.Context, sent sending, now time.Time, pause
 		p, d, err := c.fetchPace(ctx)
 		if err != nil {
 			c.failed(err)
+			c.refused(sent, now, pause) // This process learns for itself until the store is back.
 			return
 		}
 		c.mu.Lock()
-		if p.From.After(now) && (p.Base > 0 || c.seen.accepted == 0 && sent.before == 0) {
+		if sent.at.Before(p.From) && (p.Base > 0 || c.seen.accepted == 0 && sent.before == 0) {
 			c.mu.Unlock()
 			c.adopt(p, d.Version, time.Now()) // Another process was refused first.
 			return

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -25,8 +26,8 @@ func TestPaceIsLearnt(t *testing.T) {
 	// Refused at about 80 a second: calls are sent at less, for some time.
 	p.refused(&run{accepted: 40, bound: p.From.Add(2 * time.Second)}, sending{at: p.From.Add(2 * time.Second)}, p.From.Add(2*time.Second), time.Second)
 	base := rate(0)
-	if base < 40 || base > 80 || rate(maxHold*time.Second) != base || rate((maxHold+1)*time.Second) != base*probing {
-		t.Errorf("the rate is %v, %v, and then %v", base, rate(maxHold*time.Second), rate((maxHold+1)*time.Second))
+	if base < 40 || base > 80 || rate(firstHold*time.Second) != base || rate((firstHold+1)*time.Second) != base*probing {
+		t.Errorf("the rate is %v, %v, and then %v", base, rate(firstHold*time.Second), rate((firstHold+1)*time.Second))
 	}
 	// Nothing is accepted any more: that says little of the rate, which is found out again within seconds.
 	for range 100 {
@@ -53,6 +54,23 @@ func TestPaceIsLearnt(t *testing.T) {
 	}
 	if r := rate((maxHold + probes + forgotten + 1) * time.Second); r != 0 {
 		t.Errorf("after a minute without a refusal, the rate is %v", r)
+	}
+}
+
+// TestPaceClimbs: a rate that has held is raised by little, so that the next one holds, too. One that was far too low
+// is not kept to.
+func TestPaceClimbs(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	for _, c := range []struct{ base, refused, least, most float64 }{
+		{50, 51, 50, 50.6}, {50, 55.5, 50.1, 50.6}, {10, 10.3, 10, 10.2}, {10, 11.2, 10.1, 10.2}, {10, 12, 11, 12},
+	} {
+		p := pace{Base: c.base, Known: true, Up: true, Unit: time.Second, From: now}
+		at := now.Add(maxHold*time.Second + time.Duration(math.Log(c.refused/c.base)/math.Log(probing)*float64(time.Second)))
+		p.refused(&run{sent: 100, accepted: 100, first: now, bound: at}, sending{at: at, before: 100}, at, time.Second)
+		if p.Base < c.least || p.Base > c.most {
+			t.Errorf("%v held, and %v was refused: the rate is %v", c.base, c.refused, p.Base)
+		}
 	}
 }
 
@@ -100,6 +118,11 @@ func TestChanceIsNoCrowd(t *testing.T) {
 	if rate, _ := p.pace.rate(now); rate < 100_000 || !p.seen.bound.IsZero() {
 		t.Errorf("a call waits for 1ms, and is said to be bound by %v a second", rate)
 	}
+	p.until = now.Add(-time.Millisecond)
+	if p.take(&call{came: now.Add(-20 * time.Millisecond)}, now); !p.seen.bound.IsZero() {
+		t.Error("a call waits for a pause, and is said to be bound")
+	}
+	p.until = time.Time{}
 	p.take(&call{came: now.Add(-20 * time.Millisecond)}, now)
 	if p.seen.bound.IsZero() {
 		t.Error("a call waits for 20ms, and is not bound")
@@ -112,14 +135,19 @@ func TestOutageIsNoTime(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPartner(nil, nil, false)
 	p.pace = pace{Base: 10, Known: true, Up: true, Unit: time.Second, From: now}
-	p.accept(sending{at: now}, now, false)
+	p.accept(sending{at: now}, now)
 	now = now.Add(time.Hour)
-	if p.accept(sending{at: now}, now, true); p.pace.next(now, 1) != 100*time.Millisecond {
-		t.Errorf("after an outage, calls are %v apart", p.pace.next(now, 1))
+	if p.outlast(now); p.pace.next(now, 1) != 100*time.Millisecond {
+		t.Errorf("in an outage, calls are %v apart", p.pace.next(now, 1))
 	}
+	p.accept(sending{at: now}, now)
 	now = now.Add(time.Hour)
-	if p.accept(sending{at: now}, now, false); p.pace.next(now, 1) != 0 {
+	if p.accept(sending{at: now}, now); p.pace.next(now, 1) != 0 {
 		t.Errorf("after an hour without calls, they are %v apart", p.pace.next(now, 1))
+	}
+	p.pace.From, p.well = now.Add(time.Second), now.Add(-time.Second)
+	if p.outlast(now); p.pace.From != now.Add(time.Second) {
+		t.Errorf("a pause of 1s ends after %v", p.pace.From.Sub(now))
 	}
 }
 

@@ -24,6 +24,7 @@ type partner struct {
 	bounds  map[string]*bound // calls that limits of our own have wait, by what binds them
 	calls   uint64            // how many calls have come
 	until   time.Time         // nothing is sent before
+	deaf    time.Time         // others do not tell of pauses before: one of theirs is longer than this process's may be
 	fresh   time.Time         // up to when those are spread that have waited for that
 	next    time.Time         // when the next call may be sent, if they are spread
 	offset  time.Duration     // how much later it asks the store, so that chance decides which process is first
@@ -32,7 +33,7 @@ type partner struct {
 	ends    time.Time         // up to when gap holds
 	pace    pace
 	seen    run
-	well    time.Time      // when a call was accepted last
+	well    time.Time      // when a call was accepted last, or one was sent in an outage
 	read    time.Time      // when the pace was read last
 	version string         // the version of the document that pace is from
 	rule    *headgate.Rule // by which all processes keep to the pace
@@ -62,12 +63,16 @@ func (p *partner) hold(now, until time.Time) (news, begins bool) {
 	return true, begins
 }
 
-// told takes in that another process was asked for a pause, and reports whether none was known before.
-func (p *partner) told(now, until time.Time) (begins bool) {
+// told takes in that another process was asked for a pause, which is as long yet. It returns how long that is for this
+// one, whose pauses are bounded, and whether none was known before.
+func (p *partner) told(now time.Time, pause, most time.Duration) (bounded time.Duration, begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, begins = p.hold(now, until)
-	return begins
+	if pause > most {
+		p.deaf, pause = now.Add(pause), most
+	}
+	_, begins = p.hold(now, now.Add(pause))
+	return pause, begins
 }
 
 // spread returns how far calls are apart now; zero if they are not spread. learnt says that it is the
@@ -130,7 +135,7 @@ func (p *partner) take(c *call, now time.Time) {
 		p.offset = rand.N(slack)
 	}
 	// By chance, a few calls come close together though there are far fewer than may be sent.
-	if at := now.Add(-max(crowded*gap, crowdedFor)); c.came.Before(at) && p.pace.From.Before(at) {
+	if at := now.Add(-max(crowded*gap, crowdedFor)); c.came.Before(at) && later(p.pace.From, p.until).Before(at) {
 		p.seen.bound = now
 	}
 }
@@ -165,7 +170,11 @@ func (p *partner) behind(until time.Time) {
 func (p *partner) refused(sent sending, now time.Time, pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if sent.at.Before(p.pace.From) {
+		return // What was refused was sent before the last pause.
+	}
 	p.pace.refused(&p.seen, sent, now, pause)
+	p.pace.Ends, p.version = 0, "" // It is not that of the store.
 	p.seen = run{}
 	p.next = p.pace.From
 }
@@ -182,22 +191,25 @@ func (p *partner) begin(now time.Time) sending {
 }
 
 // accept records a call that the partner has accepted, and reports whether it is the first one since a pause.
-// outage says that all calls had been rejected before.
-func (p *partner) accept(sent sending, now time.Time, outage bool) (first bool) {
+func (p *partner) accept(sent sending, now time.Time) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last := p.well
 	p.well = now
 	if sent.at.Before(p.pace.From) {
 		return false
 	}
-	if outage && !last.IsZero() {
-		// In the outage, nothing has shown that the partner admits more than before.
-		p.pace.From = p.pace.From.Add(now.Sub(later(last, p.pace.From)))
-		p.sooner(now)
-	}
 	p.seen.accepted++
 	return p.pace.Base > 0 && !p.pace.Up && p.seen.accepted == 1
+}
+
+// outlast takes in that all calls have been rejected since one was accepted last: that time has not shown that the
+// partner admits more than before.
+func (p *partner) outlast(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if since := now.Sub(later(p.well, p.pace.From)); since > 0 {
+		p.pace.From, p.well = p.pace.From.Add(since), now
+	}
 }
 
 func later(a, b time.Time) time.Time {

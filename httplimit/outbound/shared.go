@@ -35,11 +35,11 @@ func (c *call) ask() (ok bool, err error) {
 	if c.t.store == nil {
 		return true, nil
 	}
-	checks := append(c.own[:len(c.own):len(c.own)], headgate.Check{Rule: callRule, Key: c.name})
-	if check, ok := c.paced(time.Now()); ok {
-		checks = append(checks, check)
-	}
 	asked := time.Now()
+	checks := append(c.own[:len(c.own):len(c.own)], c.common(asked)...)
+	if len(checks) == 0 {
+		return true, nil
+	}
 	decisions, err := c.t.store.Take(c.ctx, headgate.OpTake, checks, nil)
 	c.undecided = err != nil && c.ctx.Err() == nil
 	switch {
@@ -50,7 +50,7 @@ func (c *call) ask() (ok bool, err error) {
 		if c.t.config.FailClosed {
 			return false, err
 		}
-		return true, nil
+		return !c.held(time.Now()), nil
 	}
 	v := headgate.NewVerdict(decisions)
 	wait := v.Delay
@@ -82,6 +82,17 @@ func (c *call) ask() (ok bool, err error) {
 	return true, nil
 }
 
+// held reports whether a pause has begun while the store was asked in vain. The call waits in line for its end.
+func (c *call) held(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !now.Before(c.until) {
+		return false
+	}
+	c.asked(now, false)
+	return true
+}
+
 // deny takes in why the store has denied a call that has asked it then, and returns for how long the call is
 // to wait. The next one that asks takes as long to the store: what counts is when this one has asked.
 func (c *call) deny(decisions []headgate.Decision, asked time.Time) time.Duration {
@@ -96,7 +107,7 @@ func (c *call) deny(decisions []headgate.Decision, asked time.Time) time.Duratio
 		case d.Allowed || d.Shadow:
 			continue
 		case d.Rule == callRule:
-			news = c.told(now, now.Add(d.RetryAfter))
+			d.RetryAfter, news = c.told(now, d.RetryAfter, c.t.config.MaxPause)
 		case d.Rule.Name() == paceName:
 			c.behind(asked.Add(d.RetryAfter))
 		case d.RetryAfter == headgate.Never:
@@ -130,18 +141,9 @@ func (c *call) refund(charged []headgate.Check) {
 	})
 }
 
-// tell has f tell the store something. It does so even if the call's context ends, but the call does not
-// wait for it then.
+// tell has f tell the store something, within tellWithin. It does so even if the call's context ends, but the
+// call does not wait for it then.
 func (c *call) tell(f func(ctx context.Context)) {
-	select {
-	case <-c.telling(f):
-	case <-c.ctx.Done():
-	}
-}
-
-// telling is tell for a call that does not wait at all. The channel is closed when f has ended, within
-// tellWithin.
-func (c *call) telling(f func(ctx context.Context)) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -149,7 +151,10 @@ func (c *call) telling(f func(ctx context.Context)) <-chan struct{} {
 		defer cancel()
 		f(ctx)
 	}()
-	return done
+	select {
+	case <-done:
+	case <-c.ctx.Done():
+	}
 }
 
 // learn takes in what the answer to a call says, and tells the other processes.
@@ -169,10 +174,13 @@ func (c *call) learn(hint *Hint, sent sending, now time.Time) {
 		return
 	}
 	c.tell(func(ctx context.Context) {
-		c.tellPause(ctx, pause)
 		if c.t.documents != nil && paced {
-			c.learnPace(ctx, sent, now, pause)
+			// Who is told of the pause reads the pace. If that takes long, the pause is told all the same.
+			soon, cancel := context.WithTimeout(ctx, tellWithin/2)
+			c.learnPace(soon, sent, now, pause)
+			cancel()
 		}
+		c.tellPause(ctx, pause)
 	})
 }
 

@@ -122,6 +122,9 @@ func (c *call) do() (*http.Response, error) {
 	}
 	c.Call()
 	probes := c.Closed(c.endpoint)
+	if probes {
+		c.outlast(time.Now())
+	}
 	for try := 1; ; try++ {
 		if err := c.admit(); err != nil {
 			c.unsent()
@@ -326,13 +329,12 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 	if failed(res, &hint, nil) {
 		c.Rejected(c.endpoint, now)
 	} else {
-		outage := c.Closed(c.endpoint)
 		c.Accepted(c.endpoint)
-		if c.accept(sent, now, outage) {
+		if c.accept(sent, now) {
 			if c.t.documents == nil {
 				c.up(now)
 			} else {
-				c.telling(c.tellUp)
+				c.tell(c.tellUp)
 			}
 		}
 	}
