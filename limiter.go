@@ -30,7 +30,7 @@ type singleStore interface {
 }
 
 // keyLimits is how many limits TakeKey is for.
-const keyLimits = 4
+const keyLimits = 8
 
 // scratch is what one call needs and the next can use again, so that Allow
 // allocates nothing.

@@ -16,7 +16,7 @@ type Single interface {
 	// not know, each in a register, because copying a Decision takes long in comparison.
 	TakeSingle(ctx context.Context, rule *headgate.Rule, key string, cost int64) (allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, err error)
 	// TakeKey is Take with OpTake for a check of each rule, all with one key and one cost. The rules have
-	// different names, and two to four limits in all, none of them a sliding window or a penalty.
+	// different names, and two to eight limits in all, none of them a sliding window or a penalty.
 	// It returns the fields of the decision that [headgate.Verdict.Deciding] returns, and in which the
 	// place of that decision. If ok is false, nothing is charged, and Take has to be asked.
 	TakeKey(ctx context.Context, rules []*headgate.Rule, key string, cost int64) (which int, allowed bool, remaining int64, retry, reset, delay time.Duration, at headgate.Instant, ok bool)

@@ -139,7 +139,7 @@ func (s *Store) TakeKey(_ context.Context, rules []*headgate.Rule, key string, c
 		n += len(rule.Limits())
 		s.fetch(rule, s.under(rule, hash))
 	}
-	if n == 0 || n > wordLimits {
+	if n == 0 || n > keyLimits {
 		return
 	}
 	now, sh := s.read(), s.shardOf(hash)
@@ -147,9 +147,15 @@ func (s *Store) TakeKey(_ context.Context, rules []*headgate.Rule, key string, c
 	defer sh.mu.Unlock()
 	now = s.timeIn(now, sh)
 	var room [wordLimits]drawn
+	words := room[:]
+	if n > wordLimits {
+		var room [keyLimits]drawn // cleared only here, because that takes long in comparison
+		words = room[:]
+	}
+	words = words[:n]
 	for opened := true; opened; {
 		opened, allowed = false, true
-		rest := room[:n]
+		rest := words
 		for _, rule := range rules {
 			limits := rule.Limits()
 			fits, wasOpen, drew := sh.drawRule(limits, s.under(rule, hash), cost, now, rest, n)
@@ -162,8 +168,8 @@ func (s *Store) TakeKey(_ context.Context, rules []*headgate.Rule, key string, c
 			now = s.timeIn(s.read(), sh)
 		}
 	}
-	for i := range room[:n] {
-		w := &room[i]
+	for i := range words {
+		w := &words[i]
 		left, again, free, pause := sh.finishWord(w, allowed, false, cost, now)
 		// This is the order of Verdict.Deciding, without shadows.
 		if i > 0 && (w.fits != allowed || !allowed && (retry == headgate.Never || again != headgate.Never && again <= retry) ||
@@ -203,8 +209,8 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 }
 
 const (
-	// wordLimits is how many limits are decided together as Words, and for how many TakeKey is.
-	wordLimits = 4
+	// wordLimits is how many limits are decided together as Words, and keyLimits for how many TakeKey is.
+	wordLimits, keyLimits = 4, 8
 	// few is how many other limits most requests have at most, and inline how many a request may have
 	// before it needs the heap.
 	few    = 3
