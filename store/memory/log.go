@@ -123,16 +123,16 @@ func (sh *shard) fitsLog(g *algorithm.Log, l *headgate.Limit, units int64, now h
 // negative.
 func (sh *shard) settleLog(st *step, c *headgate.Check, units int64, now headgate.Instant) {
 	g := sh.log(st.entry)
-	switch {
-	case units < 0 && g != nil:
+	if g == nil {
+		g = new(algorithm.Log)
+	}
+	if units < 0 {
 		before := g.Bytes()
 		g.Refund(-units, sh.wall.read(c.At))
 		sh.budget.logs.Add(int64(g.Bytes() - before))
 		return
-	case g != nil:
-		units = g.Owable(now, units, algorithm.NeedOf(c.Rule))
 	}
-	if units > 0 {
+	if units = g.Owable(now, units, algorithm.NeedOf(c.Rule)); units > 0 {
 		st.entry = sh.insert(st.entry, st.place)
 		sh.addToLog(st.entry, c, units, now)
 	}

@@ -133,6 +133,23 @@ func refundNeverOverCredits(t *testing.T, mk Maker) {
 	})
 }
 
+// owedInWindow: a sliding window owes at most 10^9 units, of the first charge as of later ones.
+func owedInWindow(t *testing.T, mk Maker) {
+	const most = 1_000_000_000
+	for before := range int64(2) {
+		s := newSubject(t, mk)
+		check := headgate.Check{Rule: headgate.MustRule("r", headgate.Sliding(9, time.Hour)), Key: "k", Cost: 1}
+		if before > 0 {
+			s.do(headgate.OpTake, check)
+		}
+		check.Cost = 3 * most
+		s.do(headgate.OpCharge, check)
+		check.Cost = most - 1
+		s.do(headgate.OpRefund, check)
+		s.want(headgate.OpPeek, check.Rule, "k", 1, true, 8)
+	}
+}
+
 func refundTogether(t *testing.T, mk Maker) {
 	s := newSubject(t, mk)
 	var checks []headgate.Check

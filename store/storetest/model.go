@@ -623,12 +623,7 @@ type charged struct{ at, units int64 }
 // most is the largest count of those who asked.
 type asked struct{ age, end, most int64 }
 
-// remembers reports whether what was charged at a time is not forgotten at now.
-func (s *logModel) remembers(at, now int64) bool {
-	return slices.ContainsFunc(s.asked, func(a asked) bool { return now < a.end && now-at < a.age })
-}
-
-// memory is how old what is remembered at now can be.
+// memory is the age from which on what was charged is forgotten at now.
 func (s *logModel) memory(now int64) int64 {
 	longest := int64(0)
 	for _, a := range s.asked {
@@ -641,7 +636,8 @@ func (s *logModel) memory(now int64) int64 {
 
 // forget drops what is forgotten at now, and who has asked in vain since.
 func (s *logModel) forget(now int64) {
-	s.charged = slices.DeleteFunc(s.charged, func(c charged) bool { return c.units == 0 || !s.remembers(c.at, now) })
+	age := s.memory(now)
+	s.charged = slices.DeleteFunc(s.charged, func(c charged) bool { return c.units == 0 || now-c.at >= age })
 	s.asked = slices.DeleteFunc(s.asked, func(a asked) bool { return a.end <= now })
 	if len(s.asked) == 0 {
 		s.others = 0
@@ -677,10 +673,9 @@ func (s *logModel) follow(_ *headgate.Limit, now int64) {
 // inside is how many units are inside the last micros at now.
 func (s *logModel) inside(micros, now int64) int64 {
 	used := int64(0)
-	for _, c := range s.charged {
-		if c.at+micros > now && s.remembers(c.at, now) {
-			used += c.units
-		}
+	age := min(micros, s.memory(now))
+	for i := len(s.charged) - 1; i >= 0 && now-s.charged[i].at < age; i-- { // they are in the order of their times
+		used += s.charged[i].units
 	}
 	return used
 }

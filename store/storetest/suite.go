@@ -26,6 +26,7 @@ func runCases(t *testing.T, mk Maker, single bool) {
 		{"all checks admit or none is charged", checksAllOrNothing},
 		{"a cost above capacity never fits", neverFits},
 		{"refund never gives more than was used", refundNeverOverCredits},
+		{"a window owes a bounded number", owedInWindow},
 		{"refund of several checks", refundTogether},
 		{"reset forgets one key of one rule", resetForgets},
 		{"retry after is exact", retryIsExact},
