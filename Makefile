@@ -36,8 +36,8 @@ LAUNCHERS := github.com/headgate/headgate/(test/servers|release|bench/internal/(
 # These run without the race detector only: they start no goroutines, or in virtual time, so that it
 # has nothing to find, and makes them eight times slower.
 PLAIN  := algorithm bench/flow config internal/spelling policy/lint policy/nested store/share
-# These run with the race detector and without it: under it they do less.
-TWICE  := flow/simulate httplimit/outbound store/layered/async store/layered/lease store/layered/regions store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
+# These run with the race detector and without it: under it they do less, or make other calls.
+TWICE  := internal/socket flow/simulate httplimit/outbound store/layered/async store/layered/lease store/layered/regions store/layered/denycache telemetry/insight store/storetest store/memory store/cas \
 	tune/replay tune/advise server/grpcapi
 # These count what is allocated, which they cannot do with the race detector. It allocates, too.
 COUNT  := httplimit policy store/layered/fallback server/candidate server/envoyrls server/gateway server/httpapi server/keepalive server/resp

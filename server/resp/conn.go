@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"github.com/headgate/headgate/internal/socket"
 )
 
 const (
@@ -25,6 +27,7 @@ const (
 type conn struct {
 	server *Server
 	nc     net.Conn // Other goroutines use it with the server locked.
+	quick  net.Conn // nc, for times when no other connection is busy; nil if the server has standby
 	session
 
 	buf    []byte // buf[read:filled] has arrived and is not answered yet
@@ -52,6 +55,9 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	now := time.Now()
 	c := &conn{server: s, nc: nc, stranger: now, now: now}
+	if s.standby == nil {
+		c.quick = socket.New(nc)
+	}
 	c.session = s.newSession()
 	c.one.conn = c
 	return c
@@ -104,14 +110,21 @@ func (c *conn) serve() {
 		if !c.fill() {
 			break
 		}
-		c.batch()
-		if !c.resume() {
+		if !c.work() {
 			return
 		}
 	}
 	if _, leaving := c.leaving(); leaving {
 		c.linger()
 	}
+}
+
+// work answers what has arrived, and reports whether the connection goes on.
+func (c *conn) work() bool {
+	c.server.busy.Add(1)
+	defer c.server.busy.Add(-1)
+	c.batch()
+	return c.resume()
 }
 
 // resume sends the pending answers, and reports whether the connection goes on.
@@ -154,7 +167,7 @@ func (c *conn) fill() bool {
 	c.makeRoom()
 	for {
 		c.boundRead()
-		n, err := c.nc.Read(c.buf[c.filled:])
+		n, err := c.way(0).Read(c.buf[c.filled:])
 		if n > 0 {
 			c.filled += n
 			c.now = time.Now()
@@ -177,6 +190,15 @@ func (c *conn) fill() bool {
 		}
 		return false
 	}
+}
+
+// way returns quick if at most so many connections are busy, and otherwise nc. With many, a thread that
+// the kernel holds up in a call of quick would hold up others.
+func (c *conn) way(most int64) net.Conn {
+	if c.quick == nil || c.server.busy.Load() > most {
+		return c.nc
+	}
+	return c.quick
 }
 
 // makeRoom moves the data that is not answered yet to the front of the buffer. It doubles a full
@@ -303,7 +325,7 @@ func (c *conn) flush() bool {
 		c.sendUntil = want.Add(within / 8)
 		_ = c.nc.SetWriteDeadline(c.sendUntil) // If it fails, so does Write.
 	}
-	_, err := c.nc.Write(c.out)
+	_, err := c.way(1).Write(c.out)
 	if c.out = c.out[:0]; cap(c.out) > 2*flushAt {
 		c.out = nil
 	}

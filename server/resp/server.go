@@ -95,6 +95,7 @@ type Server struct {
 	workers   chan struct{} // a semaphore: one element for each goroutine that decides
 	work      chan *call    // to the goroutines that have nothing to decide
 	idle      atomic.Int64  // how many these are
+	busy      atomic.Int64  // connections whose commands are being answered
 	// newStandby is standby.New, except in tests.
 	newStandby func(idle time.Duration) (*standby.Pool, error)
 

@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 		{"server/app", module, "store/layered/lease", ""},
 		{"store/redis", module, "store/redis/script", ""},
 		{"store/redis/script", module, "store/redis", ""},
-		{"store/redis/script", module, "policy", "store/redis may import ., algorithm, internal/prefetch, internal/sleep, store, and not policy"},
+		{"store/redis/script", module, "policy", "store/redis may import ., algorithm, internal/prefetch, internal/sleep, internal/socket, store, and not policy"},
 		{"store/redis", module, "github.com/redis/rueidis", ""},
 		{"store/memory", Root, "github.com/redis/rueidis", "standard library"},
 

@@ -51,6 +51,8 @@ func Rooms() []Room {
 		{"internal/sleep", nil},
 		// Memory that is needed soon.
 		{"internal/prefetch", nil},
+		// Connections that are read and written with less help of the scheduler.
+		{"internal/socket", nil},
 		// Products of two numbers, divided.
 		{"internal/muldiv", nil},
 		// The Lab, which the dashboard has compiled to WebAssembly: only its tests import it.
@@ -83,7 +85,7 @@ func Rooms() []Room {
 		{"store/layered/internal/layertest", []string{".", "store/memory", "store/layered/*"}},
 		{"store/layered/internal", []string{"."}},
 		{"store/layered/*", []string{".", "algorithm", "internal/errtext", "internal/muldiv", "internal/sleep", "store", "store/layered/internal", "store/share"}},
-		{"store/*", []string{".", "algorithm", "internal/prefetch", "internal/sleep", "store"}},
+		{"store/*", []string{".", "algorithm", "internal/prefetch", "internal/sleep", "internal/socket", "store"}},
 		// What authors of stores and layers need, and callers do not.
 		{"store", []string{"."}},
 
@@ -137,7 +139,7 @@ func Rooms() []Room {
 		// Connections that wait, for the doors that need not wait for a store.
 		{"server/standby", nil},
 		{"server/keepalive", []string{"server/standby"}},
-		{"server/*", []string{".", "policy", "policy/models", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "httplimit", "api", "internal/spelling", "store", "store/share", "server/decide", "internal/routes", "server/wire", "server/standby"}},
+		{"server/*", []string{".", "policy", "policy/models", "policy/inprogress", "policy/explain", "policy/nested", "flow", "internal/admission", "internal/errtext", "internal/identity", "internal/notice", "internal/socket", "httplimit", "api", "internal/spelling", "store", "store/share", "server/decide", "internal/routes", "server/wire", "server/standby"}},
 
 		// Nothing that users import may import these.
 		{"bench", []string{Anything}},

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"syscall"
+
+	"github.com/headgate/headgate/internal/socket"
 )
 
 // ErrGone is the error of a dedicated call whose connection had been closed before the call.
@@ -33,20 +35,20 @@ type dedicatedConn struct {
 func newDedicatedConn(c net.Conn) *dedicatedConn {
 	l := &dedicatedConn{Conn: c}
 	l.look = func(fd uintptr) bool {
-		l.gone = readable(fd)
+		l.gone = socket.Readable(fd)
 		return true
 	}
 	over, encrypted := c.(*tls.Conn)
 	if encrypted {
 		c = over.NetConn()
 	}
-	if socket, ok := c.(syscall.Conn); ok {
+	if s, ok := c.(syscall.Conn); ok {
 		// Without raw, Write does not check the connection, and the call finds out that it is
 		// closed.
-		l.raw, _ = socket.SyscallConn()
+		l.raw, _ = s.SyscallConn()
 	}
 	if l.raw != nil && !encrypted {
-		l.Conn = newSocket(c, l.raw)
+		l.Conn = socket.New(c)
 	}
 	return l
 }

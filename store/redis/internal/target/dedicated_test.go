@@ -45,3 +45,23 @@ func TestDedicatedConn(t *testing.T) {
 		})
 	}
 }
+
+// dedicatedConns returns both ends of a connection. The near one is a dedicated link.
+func dedicatedConns(t *testing.T) (near *dedicatedConn, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialed, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dialed.Close() })
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	return newDedicatedConn(dialed), far
+}

@@ -1,21 +1,19 @@
-package target
+package socket
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"syscall"
-	"unsafe"
 )
 
 // socket is a connection whose reads and writes never block in the kernel and so bypass Go's
 // scheduler. While a single caller waits for its answer, a program is often idle, and then the
 // runtime's monitor thread sleeps. Each call that the scheduler is told of wakes it, and it goes
-// back to sleep after a few calls of its own. That costs more than a fifth of the CPU time of a
-// decision, and delays the call. To wait for the other side, socket waits as any connection does.
-//
-// Like any connection, a socket may be read, written and closed at the same time, but by only one
-// reader and one writer.
+// back to sleep after a few calls of its own. That costs a fifth of the CPU time of a decision, in
+// the store and again in the door, and delays the call. To wait for the other side, socket waits as
+// any connection does.
 type socket struct {
 	net.Conn
 	raw     syscall.RawConn
@@ -30,11 +28,22 @@ type transfer struct {
 	err  error
 }
 
-// newSocket makes a socket of a connection.
-func newSocket(c net.Conn, raw syscall.RawConn) net.Conn {
+// quick makes a socket of a connection.
+func quick(c net.Conn, raw syscall.RawConn) net.Conn {
 	s := &socket{Conn: c, raw: raw}
 	s.in.step, s.out.step = s.in.receive, s.out.send // once, because each would be allocated
 	return s
+}
+
+// SyscallConn implements [syscall.Conn].
+func (s *socket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }
+
+// CloseWrite ends what is sent, as that of a [net.TCPConn] does.
+func (s *socket) CloseWrite() error {
+	if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // Read implements [net.Conn].
@@ -88,25 +97,10 @@ func (t *transfer) send(fd uintptr) (done bool) {
 	return t.n == len(t.b)
 }
 
-// readable reports whether a socket has something to read, has reached its end, or has failed. It
+// Readable reports whether a socket has something to read, has reached its end, or has failed. It
 // consumes the byte that it reads.
-func readable(fd uintptr) bool {
+func Readable(fd uintptr) bool {
 	var one [1]byte
 	_, e := receive(fd, one[:])
 	return e != syscall.EAGAIN
-}
-
-// receive reads what has arrived, at most len(b) bytes. The descriptor must be non-blocking.
-func receive(fd uintptr, b []byte) (int, syscall.Errno) { return transferred(syscall.SYS_READ, fd, b) }
-
-// send sends as much of b as the socket's buffer takes. The descriptor must be non-blocking.
-func send(fd uintptr, b []byte) (int, syscall.Errno) { return transferred(syscall.SYS_WRITE, fd, b) }
-
-func transferred(call, fd uintptr, b []byte) (int, syscall.Errno) {
-	for {
-		n, _, e := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-		if e != syscall.EINTR {
-			return int(n), e
-		}
-	}
 }
