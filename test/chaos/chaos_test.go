@@ -50,6 +50,7 @@ measured
 | Topology | Fault | Failed, of | Steady after | Longest call | Over |
 |---|---|---:|---:|---:|---:|
 | standalone | killed | 1 of 2 | – | – | 0 |
+| standalone | flushed | 0 of 2 | – | – | 0 |
 | Sentinel | killed | 20 of 100 | 2 ms | 103 ms | 3 |
 | Sentinel | flushed | 0 of 10 | – | – | 0 |
 <!-- /chaos -->
@@ -63,6 +64,7 @@ old
 |---|---|---:|---:|---:|---:|
 | Sentinel | killed | 5 of 5 | – | – | 0 |
 | standalone | killed | 1 of 2 | – | – | 0 |
+| standalone | flushed | 0 of 2 | – | – | 0 |
 <!-- /chaos -->
 after
 `

@@ -65,8 +65,9 @@ func write(document, part, how, table string, names []string) (string, error) {
 		return slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(row, "| "+name+" |") })
 	}
 	lines := slices.Collect(strings.Lines(table))
+	measured := lines
 	for row := range strings.Lines(before) {
-		if at := rank(row); at >= 0 && !slices.ContainsFunc(lines, func(l string) bool { return rank(l) == at }) {
+		if at := rank(row); at >= 0 && !slices.ContainsFunc(measured, func(l string) bool { return rank(l) == at }) {
 			lines = append(lines, row)
 		}
 	}

@@ -55,6 +55,11 @@ const (
 	mostSentinels = 32
 )
 
+// announcements are the channels on which a Sentinel announces that it names another primary. One that
+// leads a failover names it as soon as it is promoted, and says +switch-master later, when the replicas
+// follow it. Until then the old primary, if it is back, admits what is lost.
+var announcements = []string{"+failover-state-reconf-slaves", "+switch-master"}
+
 // errDoubted is why another Sentinel is asked.
 var errDoubted = errors.New("the primary that it names does not answer as one")
 
@@ -167,22 +172,23 @@ func (p *primary) ask(ctx context.Context, sentinel string) (answered bool, err 
 	if err != nil {
 		return false, why(err)
 	}
-	receiving.Go(func() {
-		// When the subscription begins, there is another look for what was announced before.
-		hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { p.look() })
-		subscribe := client.B().Subscribe().Channel("+switch-master").Build()
-		// Bounded, because connecting anew ignores the context.
-		_, err := guard.Bounded(ctx, func() (struct{}, error) {
-			return struct{}{}, client.Receive(hooked, subscribe, func(m rueidis.PubSubMessage) {
-				if strings.HasPrefix(m.Message, p.name+" ") {
-					p.look()
-				}
+	for _, channel := range announcements {
+		receiving.Go(func() {
+			// When the subscription begins, there is another look for what was announced before.
+			hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { p.look() })
+			// Bounded, because connecting anew ignores the context.
+			_, err := guard.Bounded(ctx, func() (struct{}, error) {
+				return struct{}{}, client.Receive(hooked, client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) {
+					if slices.Contains(strings.Fields(m.Message), p.name) {
+						p.look()
+					}
+				})
 			})
+			if refused := new(rueidis.RedisError); !errors.As(err, &refused) {
+				cancel(err)
+			} // A user without the permission asks every refresh.
 		})
-		if refused := new(rueidis.RedisError); !errors.As(err, &refused) {
-			cancel(err)
-		} // A user without the permission asks every refresh.
-	})
+	}
 	for doubted, before := false, ""; ; {
 		address, others, err := p.question(ctx, client)
 		if err != nil {

@@ -20,9 +20,9 @@ type sentinel struct {
 	accepted atomic.Int64 // connections
 
 	mu          sync.Mutex
-	reply       string // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
-	subscribers []net.Conn
-	held        []net.Conn // of those who wait for the reply to GET held
+	reply       string                // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
+	subscribers map[string][]net.Conn // by channel
+	held        []net.Conn            // of those who wait for the reply to GET held
 }
 
 // naming is the reply that names a primary.
@@ -41,7 +41,7 @@ func startSentinel(t *testing.T, reply string) *sentinel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sentinel{address: l.Addr().String(), reply: reply}
+	s := &sentinel{address: l.Addr().String(), reply: reply, subscribers: make(map[string][]net.Conn)}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -75,8 +75,8 @@ func (s *sentinel) serve(c net.Conn) {
 			if reply != hanging {
 				reply = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.0\r\n+proto\r\n:3\r\n"
 			}
-		case "SUBSCRIBE +switch-master":
-			s.subscribers = append(s.subscribers, c)
+		case "SUBSCRIBE +switch-master", "SUBSCRIBE +failover-state-reconf-slaves":
+			s.subscribers[words[1]] = append(s.subscribers[words[1]], c)
 			reply = ">3\r\n+subscribe\r\n+" + words[1] + "\r\n:1\r\n"
 		case "SENTINEL GET-MASTER-ADDR-BY-NAME":
 		case "GET held":
@@ -117,13 +117,20 @@ func command(r *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-// moves has the Sentinel name another primary, and announce it.
-func (s *sentinel) moves(reply string) {
+// moves has the Sentinel name another primary, and announce it, as one that has heard of a failover.
+func (s *sentinel) moves(reply string) { s.announces(reply, "+switch-master", "main a 1 b 2") }
+
+// promotes has the Sentinel name another primary, and announce it, as one that leads a failover.
+func (s *sentinel) promotes(reply string) {
+	s.announces(reply, "+failover-state-reconf-slaves", "master main a 1")
+}
+
+func (s *sentinel) announces(reply, channel, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = reply
-	for _, c := range s.subscribers {
-		_, _ = io.WriteString(c, ">3\r\n+message\r\n+switch-master\r\n+main a 1 b 2\r\n")
+	for _, c := range s.subscribers[channel] {
+		_, _ = io.WriteString(c, ">3\r\n+message\r\n+"+channel+"\r\n+"+message+"\r\n")
 	}
 }
 
@@ -163,7 +170,11 @@ func TestPrimaryIsFollowed(t *testing.T) {
 			if got := <-moves; got != "[fd00::2]:6380" {
 				t.Errorf("the next primary is %s", got)
 			}
-			if got, err := p.now(ctx); got != "[fd00::2]:6380" || err != nil {
+			good.promotes(naming("10.0.0.3", "6381"))
+			if got := <-moves; got != "10.0.0.3:6381" {
+				t.Errorf("the primary after that is %s", got)
+			}
+			if got, err := p.now(ctx); got != "10.0.0.3:6381" || err != nil {
 				t.Errorf("the primary is %s, %v", got, err)
 			}
 		})
