@@ -229,16 +229,17 @@ type combiner struct {
 	// less is in flight, the server is mostly idle, because calls and answers are on their way.
 	room atomic.Int64
 
-	mu      sync.Mutex // guards what follows, up to over
-	waiting []*request
-	runs    int           // how many goroutines make calls
-	flying  int           // the work of the calls in flight
-	last    flight        // the last call that was answered, without its batch
-	fastest time.Duration // the least time that an answer took lately
-	unit    float64       // the least time that the server took lately for a unit of work, in µs
-	batches int           // how many times consider was called since it last decided
-	peak    int64         // the most calls that were pending since then
-	over    bool          // no more requests may join
+	mu       sync.Mutex // guards what follows, up to over
+	waiting  []*request
+	runs     int              // how many goroutines make calls
+	flying   int              // the work of the calls in flight
+	lastWork int              // the work of the last call that was answered
+	lastAt   headgate.Instant // the server's clock when it decided that call
+	fastest  time.Duration    // the least time that an answer took lately
+	unit     float64          // the least time that the server took lately for a unit of work, in µs
+	batches  int              // how many times consider was called since it last decided
+	peak     int64            // the most calls that were pending since then
+	over     bool             // no more requests may join
 
 	running sync.WaitGroup
 	ctx     context.Context // the parent of the calls' contexts
@@ -393,10 +394,10 @@ func (c *combiner) heard(f *flight) {
 		c.fastest = f.took
 	}
 	c.unit = min(c.unit+c.unit/256, slowest)
-	if gap := float64(f.at - c.last.at); gap > 0 {
-		c.unit = min(c.unit, gap/float64(c.last.work))
+	if gap := float64(f.at - c.lastAt); gap > 0 {
+		c.unit = min(c.unit, gap/float64(c.lastWork))
 	}
-	c.last = flight{work: f.work, at: f.at}
+	c.lastWork, c.lastAt = f.work, f.at
 	c.room.Store(int64(float64(c.fastest.Microseconds()) / 4 / c.unit))
 }
 
