@@ -253,7 +253,11 @@ func (l *Limit) check() (problems Problems) {
 	switch {
 	case l.Burst == 0:
 	case !bucket:
-		problems.Add("burst", "burst is %d, but %s admits at most its count at once and has no burst", l.Burst, l.Algorithm)
+		what := l.Algorithm.String()
+		if calendar { // "per month" says neither the algorithm nor the alignment
+			what = "a calendar window"
+		}
+		problems.Add("burst", "burst is %d, but %s admits at most its count at once and has no burst", l.Burst, what)
 	case l.Burst < 1 || l.Burst > MaxCount:
 		problems.Add("burst", "burst is %d, must be 1 to %d", l.Burst, MaxCount)
 	}

@@ -69,6 +69,7 @@ func TestNewRuleMistakes(t *testing.T) {
 		{"r", []headgate.Limit{headgate.PerSecond(1).WithBurst(headgate.MaxCount + 1)}, `burst is 9007199254740992, must be 1 to 9007199254740991`},
 		{"r", []headgate.Limit{headgate.Sliding(5, time.Second).WithBurst(6)}, `burst is 6, but sliding_window admits at most its count at once and has no burst`},
 		{"r", []headgate.Limit{{Algorithm: headgate.FixedWindow, Count: 1, Period: time.Second, Burst: 1}}, `but fixed_window admits`},
+		{"r", []headgate.Limit{{Algorithm: headgate.FixedWindow, Count: 1, Align: headgate.AlignMonth, Burst: 1}}, `but a calendar window admits`},
 		{"r", []headgate.Limit{headgate.Sliding(headgate.MaxLog+1, time.Second)}, `count is 1000001, an exact sliding_window holds at most 1000000; sliding_counter holds more`},
 		{"r", []headgate.Limit{headgate.Per(1, 366*day).WithBurst(101)}, `burst 101 at 1 per 8784h0m0s takes longer than 100 years to refill`},
 		{"r", []headgate.Limit{headgate.Per(1, 366*day).WithBurst(headgate.MaxCount)}, `takes longer than 100 years to refill`},

@@ -203,11 +203,11 @@ func TestLintTariffs(t *testing.T) {
 		NeverBinds: {
 			`rule "open": for the tier "pro", limit "20 per 1s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`,
 			`rule "all": for the tier "free", limit "20 per 1s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`,
-			`rule "all": for every other tier, limit "3600 per 1h" can never bind: "60 per 1m" has no larger burst (60, not 3600) and no higher rate (3600 units in 1h, not 3600); set its count below 3600, or leave it out`,
+			`rule "all": for every other tier, limit "3600 per 1h" can never bind: "60 per 1m" has no larger burst (60, not 3600) and no higher rate (at most 3600 in 1h, not 3600); set its count below 3600, or leave it out`,
 			`rule "some": for the tier "pro", limit "20 per 1s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`,
 			`rule "some": for the tier "max", limit "20 per 1s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`,
 			`rule "more": for the tier "pro", limit "20 per 1s" can never bind: "20 per 1m" lets at most 20 units pass in that time; set its count below 20, or leave it out`,
-			`rule "others": for every other tier, limit "3600 per 1h" can never bind: "60 per 1m" has no larger burst (60, not 3600) and no higher rate (3600 units in 1h, not 3600); set its count below 3600, or leave it out`,
+			`rule "others": for every other tier, limit "3600 per 1h" can never bind: "60 per 1m" has no larger burst (60, not 3600) and no higher rate (at most 3600 in 1h, not 3600); set its count below 3600, or leave it out`,
 		},
 	} {
 		if got := lintedWith(s, code); !reflect.DeepEqual(got, want) {

@@ -22,7 +22,8 @@ func TestLintDefaultBuckets(t *testing.T) {
 		{"token_bucket: 1 per 15m", false, ""},
 		{"token_bucket: 60 per 1m", false, ""},
 		{"fixed_window: 5 per calendar day", false, ""},
-		{"token_bucket: 100 per 2m", false, `limit "100 per 2m" has no algorithm, so it is a token bucket, which admits up to 199 units in the first 2m: 100 at once, and then one more every 1200ms; write algorithm: sliding_window if 100 is a promise, or algorithm: token_bucket if this is meant`},
+		{"token_bucket: 100 per 2m", false, `limit "100 per 2m" has no algorithm, so it is a token bucket, which admits up to 199 units in the first 2m: 100 at once, and then one more every 1.2s; write algorithm: sliding_window if 100 is a promise, or algorithm: token_bucket if this is meant`},
+		{"token_bucket: 1000 per 1d", false, `limit "1000 per 1d" has no algorithm, so it is a token bucket, which admits up to 1999 units in the first 1d: 1000 at once, and then one more every 1m26.4s; write algorithm: sliding_window if 1000 is a promise, or algorithm: token_bucket if this is meant`},
 		{"token_bucket: 9007199254740991 per 1d", false, `limit "9007199254740991 per 1d" has no algorithm, so it is a token bucket, which admits up to 18014398509481981 units in the first 1d: 9007199254740991 at once, and then 104249991374 more every second; write algorithm: sliding_counter if 9007199254740991 is a promise, or algorithm: token_bucket if this is meant`},
 	} {
 		pos := policy.Position{File: "p.yml", Line: 7, Column: 14}

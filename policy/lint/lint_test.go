@@ -42,16 +42,16 @@ func TestLintLimits(t *testing.T) {
 		{[]string{"14 per 15s", "5 per 7s"}, ""},
 		{[]string{"5 per 1m", "5 per 1m"}, `limit "5 per 1m" can never bind: "5 per 1m" lets at most 5 units pass in that time; set its count below 5, or leave it out`},
 
-		{[]string{"token_bucket: 100 per 1m", "token_bucket: 200000 per 1 day"}, `limit "200000 per 1d" can never bind: "100 per 1m" has no larger burst (100, not 200000) and no higher rate (144000 units in 1d, not 200000); set its count below 144000, or leave it out`},
+		{[]string{"token_bucket: 100 per 1m", "token_bucket: 200000 per 1 day"}, `limit "200000 per 1d" can never bind: "100 per 1m" has no larger burst (100, not 200000) and no higher rate (at most 144000 in 1d, not 200000); set its count below 144000, or leave it out`},
 		{[]string{"token_bucket: 100 per 1m", "token_bucket: 100000 per 1 day"}, ""},
-		{[]string{"token_bucket: 50 per 1s burst 200", "token_bucket: 20 per 1s burst 100"}, `limit "50 per 1s burst 200" can never bind: "20 per 1s burst 100" has no larger burst (100, not 200) and no higher rate (20 units in 1s, not 50); set its count below 20, or leave it out`},
-		{[]string{"token_bucket: 10 per 3s", "token_bucket: 20 per 5s"}, `limit "20 per 5s" can never bind: "10 per 3s" has no larger burst (10, not 20) and no higher rate (17 units in 5s, not 20); set its count below 17, or leave it out`},
-		{[]string{"leaky_bucket: 10 per 1s", "leaky_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (10 units in 1s, not 20); set its count below 10, or leave it out`},
+		{[]string{"token_bucket: 50 per 1s burst 200", "token_bucket: 20 per 1s burst 100"}, `limit "50 per 1s burst 200" can never bind: "20 per 1s burst 100" has no larger burst (100, not 200) and no higher rate (at most 20 in 1s, not 50); set its count below 20, or leave it out`},
+		{[]string{"token_bucket: 10 per 3s", "token_bucket: 20 per 5s"}, `limit "20 per 5s" can never bind: "10 per 3s" has no larger burst (10, not 20) and no higher rate (at most 17 in 5s, not 20); set its count below 17, or leave it out`},
+		{[]string{"leaky_bucket: 10 per 1s", "leaky_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (at most 10 in 1s, not 20); set its count below 10, or leave it out`},
 		{[]string{"10 per 1s", "leaky_bucket: 20 per 1s"}, ""}, // It delays.
 
 		{[]string{"token_bucket: 10 per 1s", "20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" lets at most 19 units pass in that time; set its count below 19, or leave it out`},
 		{[]string{"token_bucket: 10 per 1s", "18 per 1s"}, ""},
-		{[]string{"10 per 1s", "token_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (10 units in 1s, not 20); set its count below 10, or leave it out`},
+		{[]string{"10 per 1s", "token_bucket: 20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" has no larger burst (10, not 20) and no higher rate (at most 10 in 1s, not 20); set its count below 10, or leave it out`},
 		{[]string{"fixed_window: 10 per 1s", "token_bucket: 19 per 1s"}, ""},
 		{[]string{"fixed_window: 10 per 1s", "20 per 1s"}, `limit "20 per 1s" can never bind: "10 per 1s" lets at most 20 units pass in that time; set its count below 20, or leave it out`},
 		{[]string{"fixed_window: 10 per 1s", "19 per 1s"}, ""},
@@ -72,8 +72,8 @@ func TestLintLimits(t *testing.T) {
 		{[]string{"sliding_counter: 10 per 1m", "sliding_counter: 10 per 1s"}, `limit "10 per 1s" can never bind: "10 per 1m" lets at most 10 units pass in that time; set its count below 10, or leave it out`},
 		{[]string{"sliding_counter: 10 per 1m", "sliding_counter: 10 per 7s"}, ""},
 		{[]string{"sliding_counter: 10 per 1m", "10 per 1s"}, ""},
-		{[]string{"token_bucket: 1000000000 per 1us", "1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
-		{[]string{"token_bucket: 1000000000 per 1us", "token_bucket: 1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (1 units in 1us, not 1000000000); leave it out`},
+		{[]string{"token_bucket: 1000000000 per 1us", "1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (at most 1 in 1us, not 1000000000); leave it out`},
+		{[]string{"token_bucket: 1000000000 per 1us", "token_bucket: 1 per 366 days"}, `limit "1000000000 per 1us" can never bind: "1 per 366d" has no larger burst (1, not 1000000000) and no higher rate (at most 1 in 1us, not 1000000000); leave it out`},
 	} {
 		r := policy.Rule{}
 		var limits []headgate.Limit

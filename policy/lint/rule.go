@@ -360,7 +360,7 @@ func (l *linter) defaultBuckets(r *rule) {
 			if !r.Written[field].Default || limit.Algorithm != headgate.TokenBucket || limit.Burst != 0 || limit.Period <= promised || limit.Count < 2 {
 				continue
 			}
-			then, window := "one more every "+headgate.FormatPeriod(limit.Period/time.Duration(limit.Count)), headgate.SlidingWindow
+			then, window := "one more every "+spoken(limit.Period/time.Duration(limit.Count)), headgate.SlidingWindow
 			if limit.Count > headgate.MaxLog {
 				// There is no such window, and the time between two units may be less than a microsecond.
 				then, window = fmt.Sprintf("%d more every second", muldiv.Down(limit.Count, 1e6, limit.Micros(), limit.Count)), headgate.SlidingCounter
@@ -369,6 +369,17 @@ func (l *linter) defaultBuckets(r *rule) {
 				list.where, limit, 2*limit.Count-1, headgate.FormatPeriod(limit.Period), limit.Count, then, window, limit.Count)
 		}
 	}
+}
+
+// spoken returns a time as people say it: 1m26.4s, where FormatPeriod has 86400ms.
+func spoken(d time.Duration) string {
+	if d > time.Second {
+		d = d.Round(time.Second / 10)
+	}
+	if d > time.Second && d%time.Second != 0 {
+		return d.String()
+	}
+	return headgate.FormatPeriod(d)
 }
 
 // useless says why b never denies or delays what a admits. It returns the start of a sentence that
@@ -396,7 +407,7 @@ func useless(a, b *headgate.Limit) string {
 	}
 	// same is what a's rate admits in b's period, rounded up. A smaller count of b would bind.
 	same := muldiv.Up(a.Count, b.Micros(), a.Micros(), unknown)
-	return fmt.Sprintf("%q has no larger burst (%d, not %d) and no higher rate (%d units in %s, not %d); %s",
+	return fmt.Sprintf("%q has no larger burst (%d, not %d) and no higher rate (at most %d in %s, not %d); %s",
 		a, peak(a), b.Capacity(), same, headgate.FormatPeriod(b.Period), b.Count, below(same))
 }
 

@@ -188,7 +188,7 @@ func TestCommands(t *testing.T) {
 		{name: "explain-denied", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=198.51.100.7", "--expect", "deny"}},
 		{name: "explain-expected", args: []string{"explain", "--config", "testdata/explain.yaml", "ip=203.0.113.10", "route=POST /login", "--cost", "6", "--expect", "deny", "--expect=rule=login"}},
 		{name: "explain-unexpected", args: []string{"explain", "--config", "testdata/explain.yaml", "api_key=geheim", "--expect", "deny", "--expect=rule=login", "--expect=rule=api"}, code: CodeNo},
-		{name: "explain-mistakes", args: []string{"explain", "--config", "testdata/explain.yaml", "geheim", "=x", "a b=1", "ip=1", "ip=2"}, code: CodeUsage},
+		{name: "explain-mistakes", args: []string{"explain", "--config", "testdata/explain.yaml", "geheim", "=x", "a b=1", "ip=1", "ip=2", "/x"}, code: CodeUsage},
 		{name: "explain-expectations", args: []string{"explain", "--config", "testdata/explain.yaml", "--expect", "rule=no", "--expect", "yes"}, code: CodeUsage},
 		{name: "explain-cost", args: []string{"explain", "--cost", "0"}, code: CodeUsage},
 		{name: "explain-bad-policy", args: []string{"explain", "--config", "testdata/mistakes.yaml"}, code: CodeUsage},

@@ -129,7 +129,11 @@ func (k *explainRequest) descriptor() (policy.Descriptor, error) {
 		}
 		if !ok {
 			// The argument may be a secret without its name, so only its beginning is repeated.
-			problems = append(problems, fmt.Sprintf("word %d, which begins with %q, is not key=value", i+1, beginning(word)))
+			which := fmt.Sprintf("word %d", i+1)
+			if begins := beginning(word); begins != "" {
+				which += fmt.Sprintf(", which begins with %q,", begins)
+			}
+			problems = append(problems, which+" is not key=value")
 			continue
 		}
 		entries[name] = value

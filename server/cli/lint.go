@@ -326,7 +326,7 @@ func isFileError(err error) bool {
 // fileError returns why a file cannot be read, without its name.
 func fileError(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Op + ": " + path.Err.Error()
+		return path.Err.Error()
 	}
 	return err.Error()
 }
