@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -162,6 +163,9 @@ func ParseTarget(text string) (target *url.URL, plain bool, problem string) {
 		plain, u.Scheme = true, "http"
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, false, fmt.Sprintf("the target %q begins with neither http://, https:// nor h2c://", text)
+	}
+	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16); err != nil || u.Port() == "0" {
+		return nil, false, fmt.Sprintf("the target at %s has the port %s, must be 1 to 65535", u.Hostname(), u.Port())
 	}
 	if u.User != nil {
 		// It may hold a password, which is not repeated.
