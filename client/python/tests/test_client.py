@@ -158,8 +158,9 @@ def test_the_middleware_says_in_the_log_what_went_wrong(server: Service, caplog:
 
     for url, cost in ((server.url, -1), (nobody(), 1)):
         wsgi.Limit(app, url=url, timeout=TIMEOUT, cost=cost)({"REQUEST_METHOD": "GET"}, start)
-    mistake, away = caplog.records
+    unrouted, mistake, _, away = caplog.records
     assert (lines, mistake.levelname, away.levelname) == (["500", "200"], "ERROR", "WARNING")
+    assert "without route=" in unrouted.getMessage()
     assert "cost is -1" in mistake.getMessage()
     assert "does not answer" in away.getMessage()
 

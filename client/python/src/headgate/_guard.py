@@ -9,7 +9,7 @@ from typing import Any
 from ._identity import Proxies, Unclear, api_key, hostname
 from ._values import OnFailure, RequestError, UnavailableError, Verdict, undecided
 
-_LOG = logging.getLogger("headgate")
+LOG = logging.getLogger("headgate")
 
 UNMATCHED = "unmatched"
 """The route of requests that no route serves, all of them together: a client cannot make up names."""
@@ -86,10 +86,10 @@ class Guard:
 
 def mistaken(err: RequestError) -> Refused:
     """A mistake in what was asked is the program's, and never lets a request in."""
-    _LOG.error("the service has refused what the middleware says of a request: %s", err)
+    LOG.error("the service has refused what the middleware says of a request: %s", err)
     return Refused(500, "The request could not be handled")
 
 
 def unanswered(err: UnavailableError, on_failure: OnFailure) -> Verdict:
-    _LOG.warning("no decision: %s", err)
+    LOG.warning("no decision: %s", err)
     return undecided(err, on_failure)

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from ._calls import DEFAULT_URL
-from ._guard import UNMATCHED, Guard, Refused, mistaken, unanswered
+from ._guard import LOG, UNMATCHED, Guard, Refused, mistaken, unanswered
 from ._sync import Client
 from ._values import (
     DeniedError,
@@ -52,6 +52,8 @@ class Limit:
         self.client = client or Client(url, timeout=timeout)
         self._guard = Guard(trust, source, max_delay)
         self._route, self._entries, self._cost, self._on_failure = route, entries, cost, on_failure
+        if route is None:
+            LOG.warning("without route=, such as headgate.routes.flask(app), no rule that matches a route binds")
 
     def __call__(self, environ: Environ, start_response: "StartResponse") -> Iterable[bytes]:
         """Serve a request."""
