@@ -100,3 +100,12 @@ func TestDifference(t *testing.T) {
 		t.Errorf("%q, %q, %q", property, described, found)
 	}
 }
+
+// TestMismatchOfDeliveries: the broker's number is not the one that the user has set.
+func TestMismatchOfDeliveries(t *testing.T) {
+	e := &MismatchError{Kind: "queue", Name: "q", Property: "x-delivery-limit", Described: "'8'", Found: "'2'"}
+	const want = `rabbitmq: x-delivery-limit, one less than DeliveryLimit, of the queue "q" is '8' here, and '2' on the broker`
+	if got := e.Error(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -79,6 +79,9 @@ type Queue struct {
 	Arguments amqp.Table
 }
 
+// deliveryLimit is the broker's name of DeliveryLimit, which counts only what is delivered again.
+const deliveryLimit = "x-delivery-limit"
+
 // DefaultDeliveryLimit is used for quorum queues without a DeliveryLimit.
 const DefaultDeliveryLimit = 20
 
@@ -111,7 +114,7 @@ func (q *Queue) arguments() amqp.Table {
 		table["x-queue-type"] = "quorum"
 		limit := q.DeliveryLimit
 		consume.Or(&limit, DefaultDeliveryLimit)
-		table["x-delivery-limit"] = int64(limit - 1)
+		table[deliveryLimit] = int64(limit - 1)
 	} else {
 		table["x-queue-type"] = "classic"
 	}
@@ -329,7 +332,11 @@ func (e *MismatchError) Error() string {
 	case e.Missing:
 		return fmt.Sprintf("rabbitmq: there is no %s %q", e.Kind, e.Name)
 	case e.Property != "":
-		return fmt.Sprintf("rabbitmq: %s of the %s %q is %s here, and %s on the broker", e.Property, e.Kind, e.Name, e.Described, e.Found)
+		property := e.Property
+		if property == deliveryLimit {
+			property += ", one less than DeliveryLimit,"
+		}
+		return fmt.Sprintf("rabbitmq: %s of the %s %q is %s here, and %s on the broker", property, e.Kind, e.Name, e.Described, e.Found)
 	}
 	return fmt.Sprintf("rabbitmq: the %s %q differs from that on the broker: %s", e.Kind, e.Name, e.Cause.Reason)
 }
