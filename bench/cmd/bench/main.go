@@ -7,7 +7,7 @@
 // The second form starts a limiter of the part truth and prints the command that audits it, or lists
 // them.
 //
-// Run it in the directory bench; -h names the parts. A run for the record takes 80 minutes, in
+// Run it in the directory bench; -h names the parts. A run for the record takes 85 minutes, in
 // which the machine should do nothing else. A short run takes about a minute: it shows that
 // everything works, and prints its tables without writing them, unless -out names a file.
 //

@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 		{"-short", options{short: true, out: "-"}, ""},
 		{"-short -out x.md", options{short: true, out: "x.md"}, ""},
 		{"-only redis -out -", options{only: "redis", out: "-"}, ""},
-		{"-only disk", options{}, `"disk", must be one of memory, policy, redis, valkey, `},
+		{"-only disk", options{}, `"disk", must be one of sizes, memory, policy, redis, `},
 		{"memory", options{}, `too many: "memory"`},
 		{"-rounds 3", options{}, "not defined"},
 	} {

@@ -37,6 +37,7 @@ type part struct {
 func parts() []part {
 	const redis, valkey = "redis-server", "valkey-server"
 	return []part{
+		{name: "sizes", run: limiterbench.Sizes, redis: redis},
 		{name: "memory", run: limiterbench.Memory},
 		{name: "policy", run: policybench.Run},
 		{name: "redis", run: limiterbench.Redis, redis: redis},

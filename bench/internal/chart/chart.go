@@ -20,7 +20,43 @@ func Of(page string) (map[string][]byte, error) {
 		}
 		files[name] = d.svg()
 	}
-	return files, nil
+	grown, err := bySize(page)
+	files["sizes.svg"] = grown
+	return files, err
+}
+
+// bySize is how what a decision costs grows with the work.
+func bySize(page string) ([]byte, error) {
+	sizes, err := tables(page, "sizes")
+	if err != nil {
+		return nil, err
+	}
+	combined, err := tables(page, "combined")
+	if err != nil {
+		return nil, err
+	}
+	if len(sizes) != 4 || len(combined) < 3 {
+		return nil, fmt.Errorf("chart: the sections sizes and combined have %d and %d tables, want 4, and 3 or more", len(sizes), len(combined))
+	}
+	var all []panel
+	for _, each := range []struct {
+		t     table
+		title string
+		peers bool
+	}{
+		{sizes[0], "Live keys in memory: ns", true},
+		{sizes[1], "Limits in a request, in memory: ns", false},
+		{sizes[2], "Limits in a request, in Redis: µs of its CPU", false},
+		{combined[2], "Callers of one process: µs of Redis's CPU", true},
+		{sizes[3], "Instances before one Redis: µs of its CPU", true},
+	} {
+		p, err := each.t.panel(each.title, each.peers)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return panels("What a decision costs as the work grows. Lower is better.", all), nil
 }
 
 // inMemory is what a decision of a store in memory takes.

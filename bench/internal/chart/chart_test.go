@@ -80,3 +80,26 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+func TestPanels(t *testing.T) {
+	all, err := tables(strings.Replace(small, "| (harness)  |        |         |\n", "", 1), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := all[0].panel("It grows", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(panels("all", []panel{p, p, p}))
+	for _, want := range []string{
+		"<desc id=\"d\">It grows, Headgate: speed: 20,056; of echo: 1.1.", `class="curve ours" points="58.0,30.0`, `class="curve" points="58.0,85.0`,
+		`translate(372,34)`, `translate(0,254)`, "a &lt;peer&gt;",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %s", text, want)
+		}
+	}
+	if _, err := (&table{[]string{"", "1"}, [][]string{{"Headgate", "much"}}}).panel("", false); err == nil {
+		t.Error("a cell that is no number")
+	}
+}

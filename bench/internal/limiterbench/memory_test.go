@@ -73,12 +73,9 @@ func TestMemoryMeasuresEveryCell(t *testing.T) {
 	}
 	text := r.text().String()
 	for _, c := range contenders {
-		if !strings.Contains(text, "| "+c.name+" ") || !strings.Contains(text, "- **"+c.name+"**") {
+		if !strings.Contains(text, "| "+c.name+" ") || c.note != "" && !strings.Contains(text, "- **"+c.name+"**") {
 			t.Errorf("the text lacks %q", c.name)
 		}
-	}
-	if !strings.Contains(text, "hot key, denied 100.0 %") {
-		t.Errorf("the shares of denials are wrong:\n%s", text)
 	}
 }
 

@@ -30,14 +30,12 @@ var inMemory = contender{
 var inMemoryWindows = []contender{
 	{
 		name: "Headgate, fixed window", role: measure.Ours,
-		note: "the same, its windows counted from the Unix epoch",
 		open: openInMemory(func(q workload.Limit) []headgate.Limit {
 			return []headgate.Limit{{Algorithm: headgate.FixedWindow, Count: q.Count, Period: year}}
 		}),
 	},
 	{
 		name: "Headgate, sliding counter", role: measure.Ours,
-		note: "the same, from two fixed windows",
 		open: openInMemory(func(q workload.Limit) []headgate.Limit {
 			return []headgate.Limit{{Algorithm: headgate.SlidingCounter, Count: q.Count, Period: year}}
 		}),
@@ -48,14 +46,12 @@ var inMemoryWindows = []contender{
 var inMemorySeveral = []contender{
 	{
 		name: "Headgate, three token buckets", role: measure.Ours,
-		note: "three limits of one rule, of which all are charged or none",
 		open: openInMemory(func(q workload.Limit) []headgate.Limit {
 			return []headgate.Limit{headgate.Per(q.Count, q.Period), headgate.Per(q.Count, q.Period/2), headgate.Per(q.Count, q.Period/4)}
 		}),
 	},
 	{
 		name: "Headgate, two rules", role: measure.Ours,
-		note: "a token bucket of each, of which both are charged or none",
 		open: func(ctx context.Context, _ string, q workload.Limits) (*limiter, error) {
 			rules, err := q.Rules()
 			if err != nil {
@@ -174,7 +170,6 @@ func several(name string, a headgate.Algorithm, n, combineFrom int) contender {
 // harness decides nothing.
 var harness = contender{
 	name: "(harness alone)", role: measure.Floor,
-	note: "what the loop, the function call and reading the key cost",
 	open: func(context.Context, string, workload.Limits) (*limiter, error) {
 		return &limiter{take: func(c workload.Class, key string) (bool, error) {
 			return c == workload.Wide && key != "", nil

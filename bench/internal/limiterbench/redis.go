@@ -66,16 +66,18 @@ func Redis(ctx context.Context, w *measure.Work) (*report.Text, error) {
 
 func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders []contender) (*report.Text, error) {
 	t := new(report.Text)
-	t.Say("%s; median of %d rounds of %v. Times are microseconds for each decision; "+
-		"\"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA. "+
-		"Ratios are medians of those within a round.\n", w.Redis.Version, plan.Rounds, plan.Slice)
+	// Of other servers the page has the ratios and the bars.
+	brief := !strings.HasPrefix(w.Redis.Version, "redis-server")
+	t.Say("%s; median of %d rounds of %v. ", w.Redis.Version, plan.Rounds, plan.Slice)
+	if !brief {
+		t.Say("Times are microseconds for each decision; \"server CPU\" is its main thread, \"in scripts\" what it reports of EVAL and EVALSHA. ")
+	}
+	t.Say("Ratios are medians of those within a round.\n")
 	keys := workload.Uniform(plan.Keys, sequenceLength(4*plan.Keys), 1)
 	one, err := compare(ctx, w, plan, contenders, keys, deniesNarrow)
 	if err != nil {
 		return nil, fmt.Errorf("one limit: %w", err)
 	}
-	// Of other servers the page has the ratios and the bars.
-	brief := !strings.HasPrefix(w.Redis.Version, "redis-server")
 	plan.oneLimit(t, one, keys.NarrowShare(), brief)
 	manyCallers := plan
 	manyCallers.callers = []int{many}
@@ -86,7 +88,7 @@ func compareAll(ctx context.Context, w *measure.Work, plan redisPlan, contenders
 	if err != nil {
 		return nil, fmt.Errorf("several limits: %w", err)
 	}
-	severalLimits(t, limits, brief)
+	severalLimits(t, limits)
 	windows, err := plan.measureWindows(ctx, w, windowed(plan.windows))
 	if err != nil {
 		return nil, fmt.Errorf("sliding windows: %w", err)
@@ -129,11 +131,8 @@ func (p *redisPlan) oneLimit(t *report.Text, rows measure.Rows, denied float64, 
 	}
 }
 
-// severalLimits writes pairs of one limit and several.
-func severalLimits(t *report.Text, rows measure.Rows, brief bool) {
-	if !brief {
-		t.Say("\n**Several limits in one check**, %d at a time, all admitted:\n\n%s", many, rows.Table(figures(many)...))
-	}
+// severalLimits sets the bars of pairs of one limit and several. [Sizes] shows how the cost of buckets grows.
+func severalLimits(t *report.Text, rows measure.Rows) {
 	for i := 0; i+1 < len(rows); i += 2 {
 		one, five := &rows[i], &rows[i+1]
 		t.AtMost(1.5, five.Over(one, many, measure.Sample.ServerCPU), "%s: server CPU ÷ %s", five.Name, one.Name)

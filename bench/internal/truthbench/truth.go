@@ -276,7 +276,7 @@ func (a *audit) retry() string {
 
 // write writes a table.
 func (one *table) write(t *report.Text) {
-	n := &report.Table{Columns: []string{one.title, "admitted", "over-admitted", "denied", "denied early", "error of Retry-After, s", "wrong"}}
+	n := &report.Table{Columns: []string{one.title, "admitted", "over-admitted", "denied early", "error of Retry-After, s", "wrong"}}
 	var missing strings.Builder
 	for i := range one.limiters {
 		l := &one.limiters[i]
@@ -285,7 +285,7 @@ func (one *table) write(t *report.Text) {
 			fmt.Fprintf(&missing, "- %s: %v\n", l.name, l.missing)
 			continue
 		}
-		n.Add(l.name, strconv.Itoa(a.Held.Admitted), strconv.Itoa(a.Held.Over), strconv.Itoa(a.Held.Denied), strconv.Itoa(a.Held.Early), a.retry(), strings.Join(a.wrong(), ", "))
+		n.Add(l.name, strconv.Itoa(a.Held.Admitted), strconv.Itoa(a.Held.Over), strconv.Itoa(a.Held.Early), a.retry(), strings.Join(a.wrong(), ", "))
 		if l.ours {
 			t.AtMost(0, float64(a.Held.Over+a.Held.Early+len(a.wrong())), "%s: over-admitted, denied early, and said wrongly", l.name)
 		}

@@ -35,7 +35,7 @@ func TestWrite(t *testing.T) {
 	text := new(report.Text)
 	one.write(text)
 	for _, want := range []string{
-		"| a liar     |      120 |            90 |     40 |            2 |           −0.01 … +0.98 | admitted, denied-early |",
+		"| a liar     |      120 |            90 |            2 |           −0.01 … +0.98 | admitted, denied-early |",
 		"- nobody: executable file not found in $PATH: nobody, which scripts/install-test-programs --bench installs\n",
 		"a liar: over-admitted, denied early, and said wrongly: 94.0, must be ≤ 0",
 	} {
