@@ -545,7 +545,7 @@ func (f *far) fail() {
 
 // TestHomeLosesAll: a home that has lost its data lends nothing that may still be used.
 func TestHomeLosesAll(t *testing.T) {
-	for range 8 { // The processes do not ask in the same moments.
+	for range race.Fewer(8) { // The processes do not ask in the same moments.
 		bubbletest.Test(t, homeLosesAll)
 	}
 }
@@ -611,7 +611,8 @@ func TestHomeRestored(t *testing.T) {
 		if over := w.over(&limit); over > 0 {
 			t.Errorf("some second has %.0f units too many", over)
 		}
-		if got := w.used(10 * time.Second); got < 0.9 {
+		// In one lease chance decides much: of 150 runs, one used 0.85 of 10 s, and none less than 0.95 of 30 s.
+		if got := w.used(30 * time.Second); got < 0.9 {
 			t.Errorf("%.2f of the limit is used when the home knows all again, want 0.9", got)
 		}
 	})
@@ -867,7 +868,8 @@ func TestSlowBucket(t *testing.T) {
 
 // TestFollowsDemand: skewed demand uses the limit, also after it has moved.
 func TestFollowsDemand(t *testing.T) {
-	for _, limit := range []headgate.Limit{headgate.PerSecond(100), headgate.PerSecond(200).WithBurst(50), headgate.Sliding(100, time.Second), window(headgate.FixedWindow, 600, 6*time.Second), headgate.PerSecond(1_000_000_000_000), window(headgate.FixedWindow, headgate.MaxCount, 6*time.Second)} {
+	limits := []headgate.Limit{headgate.PerSecond(100), headgate.PerSecond(200).WithBurst(50), headgate.Sliding(100, time.Second), window(headgate.FixedWindow, 600, 6*time.Second), headgate.PerSecond(1_000_000_000_000), window(headgate.FixedWindow, headgate.MaxCount, 6*time.Second)}
+	for _, limit := range limits[:race.Fewer(len(limits))] {
 		for _, load := range []float64{1, 2} {
 			t.Run(fmt.Sprint(&limit, " ", limit.Algorithm, " ", load), func(t *testing.T) {
 				bubbletest.Test(t, func(t *testing.T) {

@@ -2,17 +2,10 @@
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 
-const [url, key, ...what] = process.argv.slice(2);
-const openai = (apiKey) => new OpenAI({ baseURL: url + "/v1", apiKey, maxRetries: 0 });
-const one = openai(key);
-const other = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0, timeout: 60_000 });
 const messages = [{ role: "user", content: "Hello" }];
 const tools = [{ type: "function", function: { name: "f", description: "d", parameters: { type: "object", properties: {} } } }];
 
 const show = (name, value) => console.log(JSON.stringify([name, value]));
-const chat = (more, client = one) => client.chat.completions.create({ model: "m", max_tokens: 5, messages, ...more });
-const message = (more, client = other) => client.messages.create({ model: "m", max_tokens: 5, messages, ...more });
-const response = (more) => one.responses.create({ model: "m", max_output_tokens: 5, input: "Hello", ...more });
 async function all(items) {
   const list = [];
   for await (const item of await items) list.push(item);
@@ -27,7 +20,16 @@ async function refused(name, call, said) {
   }
 }
 
-if (what.includes("answers")) {
+const args = process.argv.slice(2);
+while (args.length > 0) {
+  const [url, key, what] = args.splice(0, 3);
+  const openai = (apiKey) => new OpenAI({ baseURL: url + "/v1", apiKey, maxRetries: 0 });
+  const one = openai(key);
+  const other = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0, timeout: 60_000 });
+  const chat = (more, client = one) => client.chat.completions.create({ model: "m", max_tokens: 5, messages, ...more });
+  const message = (more, client = other) => client.messages.create({ model: "m", max_tokens: 5, messages, ...more });
+  const response = (more) => one.responses.create({ model: "m", max_output_tokens: 5, input: "Hello", ...more });
+
   show("chat", await chat());
   show("tools", await chat({ tools }));
   show("stream", await all(chat({ max_tokens: undefined, max_completion_tokens: 5, stream: true })));
@@ -46,20 +48,21 @@ if (what.includes("answers")) {
   const body = (e) => [e.status, e.error, e.headers.get("retry-after")];
   await refused("limited", chat({ user: "limited" }), body);
   await refused("fail=before", chat({ user: "fail=before" }), body);
-}
 
-if (what.includes("refusals")) {
-  const text = (e) => [e.status, e.message];
-  await refused("large", chat({ max_tokens: 20_000 }), text);
-  await refused("large messages", message({ max_tokens: 20_000 }), text);
-  await refused("no price", chat({ model: "x" }), text);
-  await refused("no price for messages", message({ model: "x" }), text);
-  await refused("stranger", chat({}, openai("nobody")), text);
-  // The clients wait by themselves as long as they are told, and then get their answer.
-  const patient = { model: "paced", max_tokens: 1 };
-  for (let i = 0; i < 2; i++) {
-    await chat(patient, one.withOptions({ maxRetries: 2 }));
-    await message(patient, other.withOptions({ maxRetries: 2 }));
+  if (what === "refusals") {
+    const text = (e) => [e.status, e.message];
+    await refused("large", chat({ max_tokens: 20_000 }), text);
+    await refused("large messages", message({ max_tokens: 20_000 }), text);
+    await refused("no price", chat({ model: "x" }), text);
+    await refused("no price for messages", message({ model: "x" }), text);
+    await refused("stranger", chat({}, openai("nobody")), text);
+    // The clients wait by themselves as long as they are told, and then get their answer.
+    const patient = { model: "paced", max_tokens: 1 };
+    for (let i = 0; i < 2; i++) {
+      await chat(patient, one.withOptions({ maxRetries: 2 }));
+      await message(patient, other.withOptions({ maxRetries: 2 }));
+    }
+    show("paced", "answered");
   }
-  show("paced", "answered");
+  console.log();
 }

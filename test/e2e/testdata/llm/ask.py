@@ -1,7 +1,7 @@
-"""Asks a provider with the official clients of OpenAI and Anthropic: ask.py URL KEY WHAT...
+"""Asks providers with the official clients of OpenAI and Anthropic: ask.py URL KEY WHAT...
 
-"answers" prints what the calls return, and "refusals" how the clients understand what a gateway
-refuses: a line of JSON for each call.
+"answers" prints what the calls return, and "refusals" also how the clients understand what a gateway
+refuses: a line of JSON for each call, and an empty one after those of a URL.
 """
 
 import json
@@ -10,9 +10,6 @@ import sys
 import anthropic
 import openai
 
-url, key, *what = sys.argv[1:]
-one = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0)
-other = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=60)
 hello = [{"role": "user", "content": "Hello"}]
 tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 
@@ -25,7 +22,9 @@ def plain(value):
     return value.model_dump(mode="json")
 
 
-if "answers" in what:
+for url, key, what in zip(*[iter(sys.argv[1:])] * 3):
+    one = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0)
+    other = anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=60)
     show("chat", plain(one.chat.completions.create(model="m", max_tokens=5, messages=hello)))
     show("tools", plain(one.chat.completions.create(model="m", max_tokens=5, messages=hello, tools=[{"type": "function", "function": tool}])))
     stream = one.chat.completions.create(model="m", max_completion_tokens=5, messages=hello, stream=True)
@@ -47,23 +46,25 @@ if "answers" in what:
         except kind as e:
             show(user, [type(e).__name__, e.body, e.response.headers.get("retry-after")])
 
-if "refusals" in what:
+    if what == "refusals":
 
-    def refused(name, call):
-        try:
-            call()
-        except (openai.APIStatusError, anthropic.APIStatusError) as e:
-            show(name, [type(e).__name__, e.status_code, str(e)])
+        def refused(name, call):
+            try:
+                call()
+            except (openai.APIStatusError, anthropic.APIStatusError) as e:
+                show(name, [type(e).__name__, e.status_code, str(e)])
 
-    refused("large", lambda: one.chat.completions.create(model="m", max_tokens=20_000, messages=hello))
-    refused("large messages", lambda: other.messages.create(model="m", max_tokens=20_000, messages=hello))
-    refused("no price", lambda: one.chat.completions.create(model="x", max_tokens=1, messages=hello))
-    refused("no price for messages", lambda: other.messages.create(model="x", max_tokens=1, messages=hello))
-    stranger = openai.OpenAI(base_url=url + "/v1", api_key="nobody", max_retries=0)
-    refused("stranger", lambda: stranger.chat.completions.create(model="m", max_tokens=1, messages=hello))
-    # The clients wait by themselves as long as they are told, and then get their answer.
-    patient, other = one.with_options(max_retries=2), other.with_options(max_retries=2)
-    for _ in range(2):
-        patient.chat.completions.create(model="paced", max_tokens=1, messages=hello)
-        other.messages.create(model="paced", max_tokens=1, messages=hello)
-    show("paced", "answered")
+        refused("large", lambda: one.chat.completions.create(model="m", max_tokens=20_000, messages=hello))
+        refused("large messages", lambda: other.messages.create(model="m", max_tokens=20_000, messages=hello))
+        refused("no price", lambda: one.chat.completions.create(model="x", max_tokens=1, messages=hello))
+        refused("no price for messages", lambda: other.messages.create(model="x", max_tokens=1, messages=hello))
+        stranger = openai.OpenAI(base_url=url + "/v1", api_key="nobody", max_retries=0)
+        refused("stranger", lambda: stranger.chat.completions.create(model="m", max_tokens=1, messages=hello))
+        # The clients wait by themselves as long as they are told, and then get their answer.
+        patient, other = one.with_options(max_retries=2), other.with_options(max_retries=2)
+        for _ in range(2):
+            patient.chat.completions.create(model="paced", max_tokens=1, messages=hello)
+            other.messages.create(model="paced", max_tokens=1, messages=hello)
+        show("paced", "answered")
+
+    print(flush=True)
