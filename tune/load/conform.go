@@ -147,10 +147,11 @@ func (h *history) after(t time.Duration) int {
 	return i
 }
 
-// sentBefore counts the admissions, from an index on, that were sent by an instant. Where a clock
+// sentBefore counts the admissions, from an index on, that were sent by an instant, and ends at most:
+// a limiter that fails open admits thousands in a window of ten. Where a clock
 // stands still, requests at the same instant may have come in any order.
-func (h *history) sentBefore(from int, t time.Duration) (n int64) {
-	for i := from; i < len(h.admitted) && h.soonest[i] <= t; i++ {
+func (h *history) sentBefore(from int, t time.Duration, most int64) (n int64) {
+	for i := from; i < len(h.admitted) && h.soonest[i] <= t && n < most; i++ {
 		if h.admitted[i].sent <= t {
 			n++
 		}
@@ -216,7 +217,7 @@ func bucket(h *history, p Promise, tolerance float64) conduct {
 			next++
 		}
 		left := min(burst, level+max(now-at, 0)/each)
-		if left -= float64(h.sentBefore(next, d.answered)); left >= 1+1e-9 {
+		if left -= float64(h.sentBefore(next, d.answered, int64(burst))); left >= 1+1e-9 {
 			c.early = append(c.early, d.sent)
 		}
 	}
@@ -241,7 +242,7 @@ func paced(h *history, p Promise, tolerance float64) conduct {
 	}
 	for _, d := range h.denied {
 		from := h.after(d.sent - grain)
-		waiting := 1 + h.sentBefore(from, d.answered) // one that has left may count until the next turn
+		waiting := 1 + h.sentBefore(from, d.answered, depth) // one that has left may count until the next turn
 		// One that has just left frees its place only when its interval is over.
 		if from > 0 && float64(d.sent-h.admitted[from-1].answered) < each {
 			waiting++
@@ -270,16 +271,16 @@ func sliding(h *history, p Promise, tolerance float64) conduct {
 		if float64(d.sent) < long {
 			continue // What was admitted before the audit may count.
 		}
-		if h.sentBefore(h.after(d.sent-2*grain-time.Duration(long)), d.answered) < p.most() {
+		if h.sentBefore(h.after(d.sent-2*grain-time.Duration(long)), d.answered, p.most()) < p.most() {
 			c.early = append(c.early, d.sent)
 		}
 	}
 	return c
 }
 
-// within counts those that were sent by an instant.
-func within(all []decision, by time.Duration) (n int64) {
-	for i := range all {
+// within counts those that were sent by an instant, and ends at most.
+func within(all []decision, by time.Duration, most int64) (n int64) {
+	for i := 0; i < len(all) && n < most; i++ {
 		if all[i].sent <= by {
 			n++
 		}
@@ -331,7 +332,7 @@ func fixedFromFirst(h *history, p Promise, tolerance float64) conduct {
 		w := &windows[i-1]
 		inside := d.sent >= w.to
 		// Windows that may have begun meanwhile count as well.
-		if over := float64(d.sent-grain-w.to) >= long; inside && (over || within(w.all, d.answered) < p.most()) {
+		if over := float64(d.sent-grain-w.to) >= long; inside && (over || within(w.all, d.answered, p.most()) < p.most()) {
 			c.early = append(c.early, d.sent)
 		}
 	}
@@ -378,7 +379,7 @@ func fixedByClock(h *history, p Promise, _ float64) conduct {
 	slices.Sort(c.over)
 	for _, d := range h.denied {
 		i := w.of(d.sent - grain)
-		if i > w.of(0) && i == w.of(d.answered+grain) && within(w.possible[i], d.answered) < p.most() {
+		if i > w.of(0) && i == w.of(d.answered+grain) && within(w.possible[i], d.answered, p.most()) < p.most() {
 			c.early = append(c.early, d.sent)
 		}
 	}
@@ -404,7 +405,7 @@ func slidingCounter(h *history, p Promise, _ float64) conduct {
 		if i <= w.of(0)+1 || i != w.of(d.answered+grain) {
 			continue
 		}
-		old, now := float64(len(w.possible[i-1])), float64(within(w.possible[i], d.answered))
+		old, now := float64(len(w.possible[i-1])), float64(within(w.possible[i], d.answered, p.most()))
 		if now+math.Ceil(old*(1-w.part(d.sent-grain)))+1 <= float64(p.most()) {
 			c.early = append(c.early, d.sent)
 		}
@@ -456,7 +457,7 @@ func (h *history) guess(busy time.Duration) (conduct, bool) {
 		return conduct{}, false
 	}
 	each := (starts[last] - starts[0]) / time.Duration(n)
-	first := within(h.admitted, h.denied[0].answered)
+	first := within(h.admitted, h.denied[0].answered, math.MaxInt64)
 	if first == 1 {
 		// Nothing is saved up, so that the time until it was asked again is lost.
 		for i := range last {
@@ -495,7 +496,7 @@ func (h *history) queue() Promise {
 		p.Period = max(gaps[len(gaps)/2], time.Nanosecond)
 	}
 	for _, d := range h.denied {
-		p.Burst = max(p.Burst, h.sentBefore(h.after(d.sent), d.answered))
+		p.Burst = max(p.Burst, h.sentBefore(h.after(d.sent), d.answered, math.MaxInt64))
 	}
 	return p
 }
