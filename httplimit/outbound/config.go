@@ -55,8 +55,8 @@ type Config struct {
 	// Gate makes the gate that bounds how much is in progress with a partner, such as one
 	// of package adaptive. Nil means none.
 	Gate func(partner string) flow.Gate
-	// FailClosed has calls fail if the store cannot decide on the Limits. Otherwise they are
-	// made; those that wait for one of the Limits by then, no faster in each process than it admits.
+	// FailClosed has calls fail if the store cannot decide on the Limits. Otherwise they are made,
+	// no faster in each process than the Limits admit, and none waits for a store that hangs.
 	FailClosed bool
 	// Hooks are told what happens.
 	Hooks Hooks

@@ -61,10 +61,11 @@ func (s remote) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 
 // traffic makes calls at random moments, at a mean rate, whatever becomes of those before them.
 type traffic struct {
-	t     *testing.T
-	rate  int // in a second
-	paths func() string
-	over  []*Transport // in turn
+	t       *testing.T
+	rate    int // in a second
+	paths   func() string
+	context func(context.Context) context.Context // of a call; nil for the test's
+	over    []*Transport                          // in turn
 }
 
 func newTraffic(t *testing.T, rate, processes int, shared headgate.Store, base http.RoundTripper) *traffic {
@@ -93,7 +94,11 @@ func (c *traffic) run(d time.Duration) (good, calls map[string]int) {
 		}
 		path := c.paths()
 		calls[path]++
-		r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, "http://partner/"+path, nil)
+		ctx := c.t.Context()
+		if c.context != nil {
+			ctx = c.context(ctx)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://partner/"+path, nil)
 		if err != nil {
 			c.t.Fatal(err)
 		}

@@ -221,6 +221,24 @@ func (c *call) asked(now time.Time, admitted bool) {
 // far apart, so that hardly any fail.
 const longestApart = time.Second
 
+// alone has a call that limits of our own bind stand in their line while the store cannot decide. It reports false if
+// the call has done so.
+func (c *call) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.own) == 0 || c.asks != nil {
+		return false
+	}
+	b := c.bounds[c.key]
+	if b == nil {
+		b = newBound(&c.mu)
+		c.bounds[c.key] = b
+	}
+	b.alone, b.most = c.apart(), math.MaxInt
+	c.next, c.took = c.next.Add(-c.took), 0
+	return true
+}
+
 // apart is how far apart calls are that use up the limits of our own. Those that wait are sent so while the store
 // cannot decide, and not all at once.
 func (c *call) apart() time.Duration {
@@ -238,10 +256,26 @@ func (c *call) leave(admitted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.came = time.Time{}
-	c.asked(time.Now(), admitted)
-	if b := c.bounds[c.key]; b != nil && b.calls.Len() == 0 && b.asking == 0 {
-		delete(c.bounds, c.key)
+	now := time.Now()
+	c.asked(now, admitted)
+	c.tidy(now)
+}
+
+// tidy removes the line of the limits that bind the call if nobody needs it. The mutex is held.
+func (c *call) tidy(now time.Time) {
+	b := c.bounds[c.key]
+	if b == nil || b.calls.Len() > 0 || b.asking > 0 {
+		return
 	}
+	if wait := b.opens.Add(late).Sub(now); b.alone > 0 && wait > 0 { // The next call has to be apart, too.
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.tidy(time.Now())
+		})
+		return
+	}
+	delete(c.bounds, c.key)
 }
 
 // bind finds the limits of our own that bind the call.

@@ -358,7 +358,10 @@ func TestStoreEndsWhileCallsWait(t *testing.T) {
 		bubbletest.Test(t, func(t *testing.T) {
 			c := newCrowd(t, true, false)
 			store := &failing{remote: c.store.remote}
-			c.over.store, c.over.config.FailClosed = store, closed
+			c.over.store, c.over.config.FailClosed = &reach{store: store, documents: store}, closed
+			if closed {
+				c.over.store = store
+			}
 			began := time.Now()
 			end := c.begin(calls, 100*time.Microsecond)
 			time.Sleep(2 * time.Second)

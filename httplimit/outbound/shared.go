@@ -45,6 +45,8 @@ func (c *call) ask() (ok bool, err error) {
 	switch {
 	case err != nil && c.ctx.Err() != nil:
 		return false, c.ctx.Err()
+	case err != nil && !c.t.config.FailClosed && c.alone():
+		return false, nil
 	case err != nil:
 		c.failed(err)
 		if c.t.config.FailClosed {
@@ -147,14 +149,19 @@ func (c *call) tell(f func(ctx context.Context)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
-		defer cancel()
-		f(ctx)
+		c.telling(f)
 	}()
 	select {
 	case <-done:
 	case <-c.ctx.Done():
 	}
+}
+
+// telling has f tell the store something, within tellWithin and whatever ends the call.
+func (c *call) telling(f func(ctx context.Context)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), tellWithin)
+	defer cancel()
+	f(ctx)
 }
 
 // learn takes in what the answer to a call says, and tells the other processes.

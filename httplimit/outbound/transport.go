@@ -45,6 +45,12 @@ func New(shared headgate.Store, base http.RoundTripper, config Config) (*Transpo
 	}
 	t := &Transport{config: config, store: shared, base: base}
 	t.documents, _ = shared.(store.Documents)
+	if shared != nil && !config.FailClosed {
+		within := &reach{store: shared, documents: t.documents}
+		if t.store = within; t.documents != nil {
+			t.documents = within
+		}
+	}
 	t.partners.all = make(map[string]*list.Element)
 	t.partners.make = func(name string) *partner {
 		var gate flow.Gate
@@ -334,7 +340,7 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 			if c.t.documents == nil {
 				c.up(now)
 			} else {
-				c.tell(c.tellUp)
+				go c.telling(c.tellUp) // The answer does not wait for it.
 			}
 		}
 	}
