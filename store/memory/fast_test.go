@@ -274,6 +274,56 @@ func TestTakeKeyIsTake(t *testing.T) {
 	}
 }
 
+// TestManyLimits: a request for any number of limits is decided as by a store that always locks, by whichever
+// way it is decided.
+func TestManyLimits(t *testing.T) {
+	histories := storetest.Steps(t, race.Fewer(10_000)) / 50
+	decisions, denied := 0, 0
+	for seed := range uint64(histories) {
+		rng := rand.New(rand.NewPCG(seed, 29))
+		clock := storetest.NewClock(storetest.Epoch)
+		fast, slow := memory.New(memory.SteadyClock(clock.Now)), memory.New(memory.Clock(clock.Now))
+		var checks []headgate.Check
+		for n, limits := 0, 1+rng.IntN(20); n < limits; {
+			var list []headgate.Limit
+			for i := range 1 + rng.IntN(3) {
+				list = append(list, headgate.Limit{
+					Algorithm: []headgate.Algorithm{headgate.TokenBucket, headgate.LeakyBucket, headgate.FixedWindow, headgate.SlidingCounter}[rng.IntN(4)],
+					Count:     []int64{20 + rng.Int64N(100), 1 + rng.Int64N(headgate.MaxCount)}[rng.IntN(2)],
+					Period:    []time.Duration{time.Second, time.Minute, time.Hour}[rng.IntN(3)] * time.Duration(1+i),
+				})
+			}
+			if rng.IntN(40) == 0 { // which is kept in another way
+				list[0].Algorithm, list[0].Count = headgate.SlidingWindow, 50
+			}
+			n += len(list)
+			checks = append(checks, headgate.Check{Rule: headgate.MustRule(fmt.Sprint("r", len(checks)), list...), Shadow: rng.IntN(8) == 0})
+		}
+		for range 50 {
+			clock.Add(time.Duration(rng.Int64N(int64(time.Millisecond) << rng.IntN(12))))
+			for i := range checks {
+				checks[i].Key, checks[i].Cost = string('a'+rune(rng.IntN(2))), 1+rng.Int64N(3)
+			}
+			op := headgate.OpTake
+			if rng.IntN(6) == 0 {
+				op = []headgate.Op{headgate.OpPeek, headgate.OpRefund, headgate.OpCharge}[rng.IntN(3)]
+			}
+			got := sameTake(t, fast, slow, op, checks)
+			if t.Failed() {
+				t.Fatalf("seed %d: %v %v", seed, op, checks)
+			}
+			if op == headgate.OpTake {
+				if decisions++; !headgate.NewVerdict(got).Allowed {
+					denied++
+				}
+			}
+		}
+	}
+	if denied < decisions/20 || denied > decisions*19/20 {
+		t.Errorf("%d of %d requests were denied; the test proves little", denied, decisions)
+	}
+}
+
 // sameDecisions asks a store, and fails if it does not decide the same.
 func sameDecisions(t *testing.T, s headgate.Store, checks []headgate.Check, want []headgate.Decision) {
 	t.Helper()

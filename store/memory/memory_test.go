@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,21 @@ func TestAllocations(t *testing.T) {
 			}); n != float64(want) && !race.Enabled { // its build of slices.Grow allocates more
 				t.Errorf("%v allocations with room for %d decisions, want %d", n, cap(dst), want)
 			}
+		}
+	})
+	t.Run("many checks", func(t *testing.T) {
+		s := memory.New()
+		var checks []headgate.Check
+		for i := range 16 {
+			checks = append(checks, headgate.Check{Rule: headgate.MustRule("r"+strconv.Itoa(i), headgate.PerHour(1)), Key: "k"})
+		}
+		dst := make([]headgate.Decision, 0, len(checks))
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := s.Take(context.Background(), headgate.OpTake, checks, dst); err != nil {
+				t.Error(err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
 		}
 	})
 }

@@ -209,8 +209,9 @@ func (s *Store) Take(ctx context.Context, op headgate.Op, checks []headgate.Chec
 }
 
 const (
-	// wordLimits is how many limits are decided together as Words, and keyLimits for how many TakeKey is.
-	wordLimits, keyLimits = 4, 8
+	// mostWords is how many limits are decided together as Words. Most requests have no more than
+	// wordLimits, and room for more is cleared only where it is needed. TakeKey is for keyLimits.
+	wordLimits, keyLimits, mostWords = 4, 8, 16
 	// few is how many other limits most requests have at most, and inline how many a request may have
 	// before it needs the heap.
 	few    = 3
@@ -233,7 +234,12 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 	if n > wordLimits {
 		var hashes [headgate.MaxChecks]uint64
 		var order [headgate.MaxChecks]uint8
-		return s.decide(op, checks, &locked{hashes: hashes[:], order: order[:]}, nil, n, dst)
+		l := &locked{hashes: hashes[:], order: order[:]}
+		if !words || n > mostWords {
+			return s.decide(op, checks, l, nil, n, dst)
+		}
+		var room [mostWords]drawn
+		return s.decide(op, checks, l, room[:n], n, dst)
 	}
 	var hashes [wordLimits]uint64 // there are no more checks than limits
 	var order [wordLimits]uint8
@@ -246,7 +252,7 @@ func (s *Store) takeSeveral(op headgate.Op, checks []headgate.Check, dst []headg
 }
 
 // decide decides about n limits and, if every one agrees, charges. words has room for each limit if all
-// may have Words and there are no more than wordLimits; else it is nil.
+// may have Words and there are no more than mostWords; else it is nil.
 func (s *Store) decide(op headgate.Op, checks []headgate.Check, r *locked, words []drawn, n int, dst []headgate.Decision) []headgate.Decision {
 	s.lock(checks, r)
 	defer s.unlock(r)
