@@ -78,7 +78,7 @@ func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dial
 	c, err := l.connect(ctx, address, d, config)
 	if err != nil {
 		if l.primary != nil && l.due() {
-			l.primary.doubt()
+			l.primary.doubt(address)
 		}
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (l *link) Close() error {
 
 // Note is told the errors of calls. If the server refused a call because it is a replica, Note closes
 // all connections, at most once per dropEvery. Calls in flight end with an error, but the replica
-// would have refused them anyway. Behind Sentinels it asks another one instead: the replica may be
-// the old primary of a handover. Nodes of a cluster say where the primary is.
+// would have refused them anyway. Behind Sentinels it asks these instead: the replica may be the old
+// primary of a handover. Nodes of a cluster say where the primary is.
 func (l *Links) Note(err error) {
 	if l.Dedicated == nil && l.primary == nil || err == nil {
 		return // before anything is allocated
@@ -124,7 +124,9 @@ func (l *Links) Note(err error) {
 		return
 	}
 	if l.primary != nil {
-		l.primary.doubt()
+		if address, err := l.primary.now(context.Background()); err == nil { // it has answered, so this does not wait
+			l.primary.doubt(address)
+		}
 		return
 	}
 	l.drop(func(*link) bool { return true })

@@ -17,10 +17,13 @@ import (
 // sentinel stands in for a Sentinel.
 type sentinel struct {
 	address  string
+	listener net.Listener
 	accepted atomic.Int64 // connections
 
 	mu          sync.Mutex
 	reply       string                // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
+	epoch       int                   // of the primary that it names
+	hidden      bool                  // the user may not ask for the epoch
 	subscribers map[string][]net.Conn // by channel
 	held        []net.Conn            // of those who wait for the reply to GET held
 }
@@ -41,7 +44,7 @@ func startSentinel(t *testing.T, reply string) *sentinel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sentinel{address: l.Addr().String(), reply: reply, subscribers: make(map[string][]net.Conn)}
+	s := &sentinel{address: l.Addr().String(), listener: l, reply: reply, subscribers: make(map[string][]net.Conn)}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -84,6 +87,11 @@ func (s *sentinel) serve(c net.Conn) {
 			reply = hanging
 		case "GET k": // by a client that takes it for the primary
 			reply = "-READONLY You can't write against a read only replica.\r\n"
+		case "SENTINEL MASTER":
+			reply = fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n:%d\r\n", s.epoch)
+			if s.hidden {
+				reply = "-NOPERM this user has no permissions to run the command\r\n"
+			}
 		case "SENTINEL SENTINELS":
 			reply = "*0\r\n"
 		default:
@@ -129,6 +137,7 @@ func (s *sentinel) announces(reply, channel, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = reply
+	s.epoch++
 	for _, c := range s.subscribers[channel] {
 		_, _ = io.WriteString(c, ">3\r\n+message\r\n+"+channel+"\r\n+"+message+"\r\n")
 	}
@@ -181,6 +190,78 @@ func TestPrimaryIsFollowed(t *testing.T) {
 	}
 }
 
+// TestHighestEpochIsBelieved: what a Sentinel that leads a failover names is believed though others still
+// name the old primary, whoever doubts the new one meanwhile, and though that Sentinel goes. If the epoch
+// is hidden, the last Sentinel to name another primary than before is believed.
+func TestHighestEpochIsBelieved(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []bool{false, true} {
+		t.Run(fmt.Sprint("hidden ", hidden), func(t *testing.T) {
+			t.Parallel()
+			const old, next = "10.0.0.1:6379", "10.0.0.2:6379"
+			at := func(host string) string { return naming(host, "6379") }
+			all := []*sentinel{startSentinel(t, at("10.0.0.1")), startSentinel(t, at("10.0.0.1")), startSentinel(t, at("10.0.0.1"))}
+			for _, s := range all {
+				s.hidden = hidden
+			}
+			leader := all[2]
+			p, moves := followed(t, time.Minute, all...)
+			if got := <-moves; got != old {
+				t.Fatalf("the primary is %s", got)
+			}
+			answer := func(s *sentinel) *watched {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				for _, one := range p.sentinels {
+					if one.at == s.address {
+						copied := *one
+						return &copied
+					}
+				}
+				return nil
+			}
+			until := func(what string, is func() bool) {
+				t.Helper()
+				for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatal("waited a minute: ", what)
+					}
+				}
+			}
+			for _, s := range all {
+				until("all have answered", func() bool { return answer(s).address == old })
+			}
+			leader.promotes(at("10.0.0.2"))
+			if got := <-moves; got != next {
+				t.Fatalf("the next primary is %s", got)
+			}
+			p.doubt(next)
+			p.doubt(old)
+			leader.gone()
+			until("the leader is missed", func() bool { return answer(leader).failed })
+			if len(moves) != 0 || !p.leads(next) {
+				t.Errorf("it goes back to %s", <-moves)
+			}
+			// Who has been gone for long no longer counts.
+			if got := <-moves; got != old {
+				t.Errorf("the primary after that is %s", got)
+			}
+		})
+	}
+}
+
+// gone ends the Sentinel.
+func (s *sentinel) gone() {
+	_ = s.listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, all := range s.subscribers {
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}
+}
+
 // TestNoSentinelKnows: calls fail with the reason, and however many there are, no Sentinel is
 // connected to more often.
 func TestNoSentinelKnows(t *testing.T) {
@@ -200,7 +281,7 @@ func TestNoSentinelKnows(t *testing.T) {
 }
 
 // TestSentinelIsDoubted: a Sentinel that is cut off from the others names a primary that is gone.
-// Another one is asked then, when the store is opened and later.
+// Another one is believed then, when the store is opened and later.
 func TestSentinelIsDoubted(t *testing.T) {
 	t.Parallel()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
@@ -227,7 +308,7 @@ func TestSentinelIsDoubted(t *testing.T) {
 	}
 	defer links.Close()
 	defer client.Close()
-	// The one that is asked now is told nothing of the next primary.
+	// The one that is doubted hears of the next primary, and the one that is believed does not.
 	a.moves(at(other.address))
 	for deadline := time.Now().Add(time.Minute); !links.primary.leads(other.address); time.Sleep(10 * time.Millisecond) {
 		links.Note(client.Do(t.Context(), client.B().Get().Key("k").Build()).Error())
