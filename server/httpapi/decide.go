@@ -131,28 +131,47 @@ type wants struct {
 // none.
 const noParameters = headgate.OpReset
 
-// readQuery reads the query of a request for op. Most requests have none.
+// named returns what a parameter for op sets, or nil if there is none of the name.
+func (w *wants) named(name string, op headgate.Op) *bool {
+	switch {
+	case name == "status" && (op == headgate.OpTake || op == headgate.OpPeek):
+		return &w.status
+	case name == "at" && op == headgate.OpTake:
+		return &w.at
+	case name == "outcome" && op == headgate.OpTake:
+		return &w.outcome
+	}
+	return nil
+}
+
+// readQuery reads the query of a request for op. Most requests have none, or parameters that are true:
+// these need no map.
 func readQuery(raw string, op headgate.Op) (wants, *problem) {
 	var w wants
-	if raw == "" {
-		return w, nil
+	for rest := raw; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		to := w.named(name, op)
+		if to == nil || *to || value != "true" {
+			return readAnyQuery(raw, op)
+		}
+		*to = true
 	}
+	return w, nil
+}
+
+// readAnyQuery is readQuery for queries with escapes or mistakes, too.
+func readAnyQuery(raw string, op headgate.Op) (wants, *problem) {
+	var w wants
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return w, &problem{Status: http.StatusBadRequest, Detail: "the query is not understood; it may have escapes that are not complete"}
 	}
 	var list decide.Faults
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		given := values[name]
-		var to *bool
-		switch {
-		case name == "status" && (op == headgate.OpTake || op == headgate.OpPeek):
-			to = &w.status
-		case name == "at" && op == headgate.OpTake:
-			to = &w.at
-		case name == "outcome" && op == headgate.OpTake:
-			to = &w.outcome
-		default:
+		given, to := values[name], w.named(name, op)
+		if to == nil {
 			list.Add(decide.Malformed, decide.Place{List: "query", Name: name}, "is not a parameter of this path")
 			continue
 		}
