@@ -95,7 +95,11 @@ class Pipeline {
       this.#calls.push(call);
       this.#timer ||= setTimeout(() => this.#late(), this.#milliseconds).unref(); // The socket keeps the process alive.
       this.#waiting.push(call);
-      this.#schedule();
+      if (this.#line && this.#line.free) {
+        this.#flush();
+      } else {
+        this.#schedule();
+      }
     });
   }
 
@@ -262,6 +266,11 @@ class Line {
   /** No more is to be sent for now. */
   get full() {
     return this.#blocked || this.#sent.length >= MOST_SENT;
+  }
+
+  /** Nothing is on its way, so that nothing is gained by waiting for other calls. */
+  get free() {
+    return this.#live === 0 && !this.#blocked;
   }
 
   /** Sends calls that wait, as many as there may be at once. */
