@@ -177,12 +177,12 @@ function forwardedFor(element) {
   }
 }
 
-/** The lines of a header of Node's request, each by itself. */
-function linesOf(req, name) {
+/** The lines of a header among the rawHeaders of Node's request, each by itself. */
+function linesOf(rawHeaders, name) {
   const lines = [];
-  for (let i = 0; i < req.rawHeaders.length; i += 2) {
-    if (req.rawHeaders[i].length === name.length && req.rawHeaders[i].toLowerCase() === name) {
-      lines.push(req.rawHeaders[i + 1]);
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i].length === name.length && rawHeaders[i].toLowerCase() === name) {
+      lines.push(rawHeaders[i + 1]);
     }
   }
   return lines;
@@ -192,8 +192,8 @@ function linesOf(req, name) {
  * The API key in the first header of `names` that has one: in Authorization behind Bearer. Several lines
  * are several keys, of which servers take one or another.
  */
-function apiKey(req, names) {
-  const all = names.map((name) => linesOf(req, name));
+function apiKey(rawHeaders, names) {
+  const all = names.map((name) => linesOf(rawHeaders, name));
   names.forEach((name, i) => {
     if (all[i].length > 1) {
       throw new Unclear(`${name} is there ${all[i].length} times. Send it once.`);

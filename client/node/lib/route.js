@@ -5,39 +5,39 @@
 const UNMATCHED = 'unmatched';
 
 /**
- * The route that serves a request, as "GET /items/:id": the one that Express has
- * found if the middleware stands on it, or else the one that it will find.
+ * The route that serves a request for a path, as "GET /items/:id": the one that Express
+ * has found if the middleware stands on it, or else the one that it will find.
  */
-function routeOf(req) {
-  const fold = foldOf(req);
-  if (req.route) {
-    return nameOf(req, fold(req.baseUrl), req.route);
+function routeOf(req, path) {
+  const { app, route, method } = req;
+  const fold = foldOf(app);
+  if (route) {
+    return nameOf(method, fold(req.baseUrl), route);
   }
-  const app = req.app;
   // What is mounted where is known of an outermost app only. Express 4 has its
   // router under another name.
   const router = app && !app.parent && (app._router || app.router);
-  const found = router && find(req, router.stack, (req.baseUrl || '') + req.path, '', fold);
+  const found = router && find(method, router.stack, path, '', fold);
   return found || UNMATCHED;
 }
 
 // find goes through the layers as Express will, up to the first route.
-function find(req, stack, path, base, fold) {
+function find(method, stack, path, base, fold) {
   for (const layer of stack || []) {
     const mounted = match(layer, path);
     if (mounted === undefined) {
       continue;
     }
     if (layer.route) {
-      if (serves(layer.route, req.method)) {
-        return nameOf(req, base, layer.route);
+      if (serves(layer.route, method)) {
+        return nameOf(method, base, layer.route);
       }
       continue;
     }
     const inner = layer.handle && layer.handle.stack;
     if (inner) {
       const rest = path.slice(mounted.length);
-      const found = find(req, inner, rest.startsWith('/') ? rest : '/' + rest, base + fold(mounted), fold);
+      const found = find(method, inner, rest.startsWith('/') ? rest : '/' + rest, base + fold(mounted), fold);
       if (found) {
         return found;
       }
@@ -68,17 +68,17 @@ function serves(route, method) {
 }
 
 // nameOf is a route's name. HEAD is GET where the route for that serves it.
-function nameOf(req, base, route) {
+function nameOf(asked, base, route) {
   const methods = route.methods || {};
-  const method = req.method === 'HEAD' && !methods.head && methods.get ? 'GET' : req.method;
+  const method = asked === 'HEAD' && !methods.head && methods.get ? 'GET' : asked;
   const path = String(route.path);
   return `${method} ${path === '/' && base ? base : base + path}`;
 }
 
 // foldOf brings mount paths, of which only what the client wrote is known, to one
 // form.
-function foldOf(req) {
-  const exact = req.app && req.app.enabled('case sensitive routing');
+function foldOf(app) {
+  const exact = app && app.enabled('case sensitive routing');
   return (text) => (exact ? text || '' : (text || '').toLowerCase());
 }
 
