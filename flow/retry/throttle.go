@@ -25,6 +25,9 @@ const (
 	worth = enough - 1
 	// fromOne is how many rejections count for the whole service if only one endpoint rejects.
 	fromOne = enough / 2
+	// few is how many of an own must be rejected in a row if others have had enough: each process of a fleet that calls a
+	// service which accepts a part of all attempts is to see that it does.
+	few = 3
 	// longest is the longest time between two attempts.
 	longest = 4700 * time.Millisecond
 )
@@ -40,8 +43,16 @@ type rejections struct {
 // closed reports whether calls fail, apart from some.
 func (r *rejections) closed() bool { return r.count == enough && r.last.Sub(r.first) >= shortest }
 
-// wait returns the time until an attempt may be sent. Between two attempts is the time for which all
-// were rejected: an outage fails at most as many calls again as arrive in it.
+// apart returns the time between two attempts while calls fail: the time for which all were rejected. So an
+// outage fails at most as many calls again as arrive in it.
+func (r *rejections) apart() time.Duration {
+	if !r.closed() {
+		return 0
+	}
+	return min(r.last.Sub(r.since), longest)
+}
+
+// wait returns the time until an attempt may be sent.
 func (r *rejections) wait(now time.Time) time.Duration {
 	if now.Sub(r.sent) > 2*longest {
 		*r = rejections{sent: r.sent} // Nobody has called for long, so nothing is known.
@@ -49,7 +60,7 @@ func (r *rejections) wait(now time.Time) time.Duration {
 	if !r.closed() {
 		return 0
 	}
-	return r.sent.Add(min(r.last.Sub(r.since), longest)).Sub(now)
+	return r.sent.Add(r.apart()).Sub(now)
 }
 
 // accept records an attempt that was accepted. One that was accepted by chance while calls fail does not
@@ -73,6 +84,17 @@ func (r *rejections) reject(now time.Time) {
 	r.count = min(r.count+1, enough)
 }
 
+// enough records that others have had enough rejected, too, within d.
+func (r *rejections) enough(now time.Time, d time.Duration) {
+	if d == 0 || r.count < few {
+		return
+	}
+	r.count = enough
+	if since := now.Add(-d); since.Before(r.since) {
+		r.first, r.since = since, since
+	}
+}
+
 // Wait returns zero if a call to the endpoint is to be sent now. Otherwise the call is to fail, and
 // Wait returns the time until another one may be sent. Any text can be the name of an endpoint.
 func (t *Throttle) Wait(endpoint string, now time.Time) time.Duration {
@@ -94,12 +116,45 @@ func (t *Throttle) Closed(endpoint string) bool {
 	return t.all.closed() || t.endpoint(endpoint).closed()
 }
 
-// Accepted records an attempt that the endpoint has accepted.
-func (t *Throttle) Accepted(endpoint string) {
+// Apart returns the time between two calls that are sent while the others fail: those to the endpoint, and all. Zero
+// stands for none that fail.
+func (t *Throttle) Apart(endpoint string) (this, all time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.endpoint(endpoint).apart(), t.all.apart()
+}
+
+// Postpone takes back that a call is sent which Wait has let through: another one is to be sent after d. So clients
+// of one service can send such calls in turn.
+func (t *Throttle) Postpone(endpoint string, now time.Time, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range [...]*rejections{&t.all, t.endpoint(endpoint)} {
+		if r.closed() {
+			r.sent = now.Add(d - r.apart())
+		}
+	}
+}
+
+// Enough records that clients of the service have had enough attempts rejected in a row, all of them together:
+// within the time this by the endpoint, and within several by several ones. Zero stands for too few. It counts for a
+// client that has had a few rejected itself since one was accepted.
+func (t *Throttle) Enough(endpoint string, now time.Time, this, several time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endpoint(endpoint).enough(now, this)
+	t.all.enough(now, several)
+}
+
+// Accepted records an attempt that the endpoint has accepted, and reports whether it has rejected others before.
+func (t *Throttle) Accepted(endpoint string) (again bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.endpoint(endpoint)
+	again = !e.since.IsZero()
 	t.all.accept()
-	t.endpoint(endpoint).accept()
+	e.accept()
+	return again
 }
 
 // Rejected records an attempt that the endpoint has rejected.

@@ -164,3 +164,41 @@ func TestThrottleStaysClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestThrottleInTurn: clients that tell each other of rejections fail calls after fewer of their own, and one whose turn
+// it is not to send a call sends the next one when it was told to.
+func TestThrottleInTurn(t *testing.T) {
+	t.Parallel()
+	c := begin(100 * time.Millisecond)
+	c.throttle.Wait("a", c.now)
+	c.throttle.Enough("a", c.now, time.Minute, time.Minute)
+	for range few {
+		c.throttle.Rejected("a", c.now)
+	}
+	if c.throttle.Closed("a") {
+		t.Error("what others were rejected fails calls of one that was not")
+	}
+	c.throttle.Enough("a", c.now, 0, 0)
+	if c.throttle.Closed("a") {
+		t.Error("too few rejections fail calls")
+	}
+	c.throttle.Enough("a", c.now, shortest/2, 0)
+	if this, all := c.throttle.Apart("a"); c.throttle.Closed("a") || this != 0 || all != 0 {
+		t.Error("rejections within a short time fail calls")
+	}
+	c.throttle.Enough("a", c.now, time.Second, 0)
+	if this, all := c.throttle.Apart("a"); !c.throttle.Closed("a") || c.throttle.Closed("b") || this != time.Second || all != 0 {
+		t.Errorf("closed for the endpoint: %v, for another: %v, with %v and %v between calls", c.throttle.Closed("a"), c.throttle.Closed("b"), this, all)
+	}
+	c.throttle.Postpone("a", c.now, 300*time.Millisecond)
+	if wait := c.throttle.Wait("a", c.now); wait != 300*time.Millisecond {
+		t.Errorf("the next call is sent in %v", wait)
+	}
+	c.throttle.Enough("a", c.now, 0, time.Second)
+	if !c.throttle.Closed("b") {
+		t.Error("several endpoints reject, and calls to others are sent")
+	}
+	if c.throttle.Accepted("b") || c.throttle.Closed("b") || !c.throttle.Accepted("a") || c.throttle.Accepted("a") {
+		t.Error("a call that is accepted does not end the row of rejections")
+	}
+}

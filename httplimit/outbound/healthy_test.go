@@ -116,6 +116,7 @@ func (c *traffic) run(d time.Duration) (good, calls map[string]int) {
 		})
 	}
 	all.Wait()
+	time.Sleep(10 * time.Millisecond) // Other processes are told after the answer.
 	return good, calls
 }
 
@@ -315,15 +316,19 @@ func TestLateRefusal(t *testing.T) {
 func TestOneEndpointFails(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{500, 503, 429} {
-		for _, rate := range []int{10, 100} {
+		for rate, processes := range map[int]int{10: 1, 100: 1, 30: 3} {
 			bubbletest.Test(t, func(t *testing.T) {
+				var shared headgate.Store
+				if processes > 1 {
+					shared = newRemote()
+				}
 				p := &simulated{answer: func(r *http.Request, res *http.Response) error {
 					if r.URL.Path == "/failing" {
 						res.StatusCode = status
 					}
 					return nil
 				}}
-				c := newTraffic(t, rate, 1, nil, p)
+				c := newTraffic(t, rate, processes, shared, p)
 				c.paths = func() string {
 					if rand.Float64() < 0.8 {
 						return "failing"

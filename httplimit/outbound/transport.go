@@ -168,6 +168,9 @@ func (c *call) do() (*http.Response, error) {
 func (c *call) throttled() error {
 	wait := c.Wait(c.endpoint, time.Now())
 	if wait <= 0 {
+		wait = c.claim()
+	}
+	if wait <= 0 {
 		return nil
 	}
 	c.unsent()
@@ -327,15 +330,17 @@ func (c *call) sendIn(ctx context.Context, cancel context.CancelFunc, try int, c
 		}
 		permit.Done(outcome)
 		if !ended {
-			c.Rejected(c.endpoint, now)
+			c.rejected(now)
 		}
 		return nil, Hint{}, err
 	}
 	hint := ReadHint(res.StatusCode, res.Header, now)
 	if failed(res, &hint, nil) {
-		c.Rejected(c.endpoint, now)
+		c.rejected(now)
 	} else {
-		c.Accepted(c.endpoint)
+		if c.Accepted(c.endpoint) && c.t.documents != nil {
+			go c.telling(c.tellAccepted)
+		}
 		if c.accept(sent, now) {
 			if c.t.documents == nil {
 				c.up(now)

@@ -1,0 +1,97 @@
+package outbound
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/bubbletest"
+	"github.com/headgate/headgate/internal/race"
+)
+
+// The tests of this file run in virtual time.
+
+// TestFleetNoticesTogether: the processes of a fleet notice after a few rejections each that a partner is down, and find
+// out in turn when it is back, so that it hardly matters how many they are.
+func TestFleetNoticesTogether(t *testing.T) {
+	t.Parallel()
+	for _, is := range []struct{ rate, processes int }{{9, 3}, {9, 8}, {45, 5}} {
+		for _, pause := range []string{"", "1"} {
+			if race.Enabled && (is.rate > 9 || pause == "1") {
+				continue
+			}
+			bubbletest.Test(t, func(t *testing.T) {
+				down := false
+				p := &simulated{answer: func(_ *http.Request, res *http.Response) error {
+					if down {
+						res.StatusCode = http.StatusServiceUnavailable
+						res.Header.Set("Retry-After", pause)
+					}
+					return nil
+				}}
+				c := newTraffic(t, is.rate, is.processes, newRemote(), p)
+				for _, tr := range c.over {
+					tr.config.MaxWait = 2 * time.Second
+				}
+				c.run(10 * time.Second)
+				down = true
+				p.attempts.Store(0)
+				_, calls := c.run(time.Minute)
+				if n := int(p.attempts.Load()); n > calls[""]/20+alike+5*is.processes {
+					t.Errorf("%+v, Retry-After: %q: %d attempts for %d calls in the outage", is, pause, n, calls[""])
+				}
+				down = false
+				c.run(5 * time.Second)
+				if good, calls := c.run(20 * time.Second); good[""] < calls[""]*95/100 {
+					t.Errorf("%+v, Retry-After: %q: from 5 s after the outage on, %d of %d calls were answered", is, pause, good[""], calls[""])
+				}
+			})
+		}
+	}
+}
+
+// TestOneProcessIsCutOff: a process that cannot reach the partner stops none of the others, and notices by itself when
+// it can again.
+func TestOneProcessIsCutOff(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		cut := true
+		p := &simulated{answer: func(*http.Request, *http.Response) error { return nil }}
+		c := newTraffic(t, 30, 3, newRemote(), p)
+		c.over[0].base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if cut {
+				return nil, errors.New("no route to host")
+			}
+			return p.RoundTrip(r)
+		})
+		others := &traffic{t: t, rate: 20, paths: c.paths, over: c.over[1:]}
+		lone := &traffic{t: t, rate: 10, paths: c.paths, over: c.over[:1]}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			lone.run(time.Minute)
+			cut = false
+			lone.run(5 * time.Second)
+			if good, calls := lone.run(10 * time.Second); good[""] < calls[""] {
+				t.Errorf("the process that was cut off has %d of %d calls answered", good[""], calls[""])
+			}
+		}()
+		if good, calls := others.run(80 * time.Second); good[""] < calls[""] {
+			t.Errorf("the others have %d of %d calls answered", good[""], calls[""])
+		}
+		<-ended
+	})
+}
+
+// TestHealthyPartnerIsNotTold: processes ask the store once for a call to a partner that rejects none.
+func TestHealthyPartnerIsNotTold(t *testing.T) {
+	t.Parallel()
+	bubbletest.Test(t, func(t *testing.T) {
+		shared := &counted{remote: newRemote()}
+		c := newTraffic(t, 100, 3, shared, &simulated{answer: func(*http.Request, *http.Response) error { return nil }})
+		if _, calls := c.run(10 * time.Second); shared.asked.Load() != int64(calls[""]) {
+			t.Errorf("the store is asked %d times for %d calls", shared.asked.Load(), calls[""])
+		}
+	})
+}
