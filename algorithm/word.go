@@ -1,7 +1,6 @@
 package algorithm
 
 import (
-	"math"
 	"math/bits"
 	"time"
 
@@ -9,7 +8,7 @@ import (
 )
 
 // Word is the state of a limit in 63 bits, so that a store can change it by one compare-and-swap, and
-// sometimes 32 bits more, its high, which most charges leave as they are. What the bits mean depends
+// sometimes 35 bits more, its high, which most charges leave as they are. What the bits mean depends
 // on the limit; see [Kind]. Times in a Word count from an origin that the store chooses, and has to
 // renew now and then; see [Word.Rebase].
 //
@@ -35,7 +34,9 @@ const (
 
 	ageBits  = 32
 	wordBits = 63
-	highBits = 32
+	// highBits is how many bits a high has: with them, every bucket has a Word. It holds less than
+	// 2^53 · 366 days in µs + 2^53 · MaxAge < 2^98.
+	highBits = 35
 	// longRate is the numerator from which on the time of a bucket may need a high.
 	longRate = 1 << (wordBits - ageBits)
 	// A window never has more than MaxCount units, which is below 2^unitBits.
@@ -78,13 +79,9 @@ const (
 func KindOf(l *headgate.Limit) Kind {
 	switch l.Algorithm {
 	case headgate.TokenBucket, headgate.LeakyBucket:
-		num, den := l.Rate()
+		num, _ := l.Rate()
 		if !Big(l) {
 			return Kind(l.Count)<<kindBits | Kind(num)
-		}
-		// Together with the age of the origin, a full bucket must have room in a Word and its high.
-		if hi, _ := bits.Mul64(uint64(l.Capacity()), uint64(den)); hi>>(wordBits+highBits-1-64) != 0 {
-			return 0
 		}
 		if l.Count <= maxOrdinary {
 			return Kind(l.Count)<<kindBits | Kind(num)
@@ -172,7 +169,7 @@ func (k Kind) OnWall() bool {
 // DrawBucket takes cost units from the bucket with the given Word and high, if they fit, and returns
 // its Word after that. If the clock has stepped back, or if the bucket would have another high, it
 // returns NoWord; then the same has to be done with the [State].
-func (w Word) DrawBucket(l *headgate.Limit, high uint32, origin, now headgate.Instant, cost int64) (after Word, fits bool) {
+func (w Word) DrawBucket(l *headgate.Limit, high uint64, origin, now headgate.Instant, cost int64) (after Word, fits bool) {
 	num, den := l.Rate()
 	age := uint64(now - origin)
 	if age >= uint64(MaxAge) {
@@ -181,11 +178,11 @@ func (w Word) DrawBucket(l *headgate.Limit, high uint32, origin, now headgate.In
 	left := l.Capacity() - cost
 	if high != 0 || num >= longRate { // not in a function of its own: DrawBucket calls none
 		at := times(int64(age), num)
-		busy := number{uint64(high), uint64(w)}.minus(at)
+		busy := number{high, uint64(w)}.minus(at)
 		if left < 0 || times(left, den).less(busy) {
 			return w, false
 		}
-		if n := busy.plus(at).plus(times(cost, den)); n.hi == uint64(high) {
+		if n := busy.plus(at).plus(times(cost, den)); n.hi == high {
 			return Word(n.lo), true
 		}
 		return NoWord, false
@@ -205,7 +202,7 @@ func (w Word) DrawBucket(l *headgate.Limit, high uint32, origin, now headgate.In
 
 // DrawWindow does for windows what DrawBucket does for a bucket. It also returns NoWord if the state
 // after the charge has none. before is for DescribeState. kind must be that of the limit.
-func (w Word) DrawWindow(l *headgate.Limit, kind Kind, high uint32, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
+func (w Word) DrawWindow(l *headgate.Limit, kind Kind, high uint64, origin, now headgate.Instant, cost int64) (after Word, before State, fits bool) {
 	s := kind.state(w, high, origin)
 	used := int64(0)
 	switch {
@@ -247,7 +244,7 @@ func DescribeState(l *headgate.Limit, before State, now headgate.Instant, cost i
 }
 
 // DescribeBucket is DescribeState for a bucket, from its Word and high.
-func (w Word) DescribeBucket(l *headgate.Limit, high uint32, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
+func (w Word) DescribeBucket(l *headgate.Limit, high uint64, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
 	rnum, rden := l.Rate()
 	if high != 0 || rnum >= longRate {
 		return w.describeLong(l, high, origin, now, cost, fits, charged)
@@ -278,10 +275,10 @@ func (w Word) DescribeBucket(l *headgate.Limit, high uint32, origin, now headgat
 }
 
 // describeLong is DescribeBucket for any high and rate.
-func (w Word) describeLong(l *headgate.Limit, high uint32, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
+func (w Word) describeLong(l *headgate.Limit, high uint64, origin, now headgate.Instant, cost int64, fits, charged bool) (remaining int64, retry, reset, delay time.Duration) {
 	num, den := l.Rate()
 	capacity := l.Capacity()
-	busy := number{uint64(high), uint64(w)}.minus(times(int64(now-origin), num))
+	busy := number{high, uint64(w)}.minus(times(int64(now-origin), num))
 	switch {
 	case fits:
 		if l.Algorithm == headgate.LeakyBucket {
@@ -368,7 +365,7 @@ func (k Kind) times(origin headgate.Instant) (tick, base headgate.Instant) {
 }
 
 // state returns the state of the window with the given Word and high.
-func (k Kind) state(w Word, high uint32, origin headgate.Instant) State {
+func (k Kind) state(w Word, high uint64, origin headgate.Instant) State {
 	if w == 0 && high == 0 {
 		return State{}
 	}
@@ -377,7 +374,7 @@ func (k Kind) state(w Word, high uint32, origin headgate.Instant) State {
 	used, before, t := uint64(w)&mask, uint64(0), uint64(w)>>units
 	switch {
 	case high != 0:
-		n := number{uint64(high), uint64(w)}.down(units)
+		n := number{high, uint64(w)}.down(units)
 		if k.twice() {
 			before = n.lo & mask
 			n = n.down(units)
@@ -392,7 +389,7 @@ func (k Kind) state(w Word, high uint32, origin headgate.Instant) State {
 }
 
 // word is the inverse of state. It returns NoWord if there is no room.
-func (k Kind) word(s State, origin headgate.Instant) (w Word, high uint32) {
+func (k Kind) word(s State, origin headgate.Instant) (w Word, high uint64) {
 	if !k.twice() {
 		s.Extra = 0
 	}
@@ -409,15 +406,15 @@ func (k Kind) word(s State, origin headgate.Instant) (w Word, high uint32) {
 		n = n.up(units).plus(number{0, uint64(s.Extra)})
 	}
 	n = n.up(units).plus(number{0, uint64(s.Used)})
-	if n.hi > math.MaxUint32 || n.hi != 0 && k&wideKind == 0 {
+	if n.hi>>highBits != 0 || n.hi != 0 && k&wideKind == 0 {
 		return NoWord, 0
 	}
-	return Word(n.lo), uint32(n.hi)
+	return Word(n.lo), n.hi
 }
 
 // WordOf returns the Word of a state and its high, or NoWord. The limit must be one for which
 // [KindOf] is not 0.
-func WordOf(l *headgate.Limit, s State, origin headgate.Instant) (w Word, high uint32) {
+func WordOf(l *headgate.Limit, s State, origin headgate.Instant) (w Word, high uint64) {
 	if l.Algorithm > headgate.LeakyBucket {
 		return KindOf(l).word(s, origin)
 	}
@@ -434,22 +431,19 @@ func WordOf(l *headgate.Limit, s State, origin headgate.Instant) (w Word, high u
 	default:
 		return NoWord, 0
 	}
-	if n.hi > math.MaxUint32 {
-		return NoWord, 0
-	}
-	return Word(n.lo), uint32(n.hi)
+	return Word(n.lo), n.hi
 }
 
 // StateOf is the inverse of [WordOf], at a time at which the bucket may have refilled some units.
 // The limit must have the algorithm and the period of the one that the Word is of. The kind of the
 // Word may be another one; see [KindOf].
-func StateOf(l *headgate.Limit, kind Kind, w Word, high uint32, origin, now headgate.Instant) State {
+func StateOf(l *headgate.Limit, kind Kind, w Word, high uint64, origin, now headgate.Instant) State {
 	if l.Algorithm > headgate.LeakyBucket {
 		return kind.state(w, high, origin)
 	}
 	r := rateAt(l, kind.Count())
 	num, den := uint64(r.num), uint64(r.den)
-	busy := number{uint64(high), uint64(w)}.minus(times(int64(max(now, origin)-origin), r.num))
+	busy := number{high, uint64(w)}.minus(times(int64(max(now, origin)-origin), r.num))
 	used := busy.over(den)
 	if used == 0 {
 		return State{}
@@ -461,12 +455,12 @@ func StateOf(l *headgate.Limit, kind Kind, w Word, high uint32, origin, now head
 
 // FreeAt returns when a counter with the Word is free, rounded up. For the Word 0 without a high that
 // is long ago.
-func (w Word) FreeAt(kind Kind, high uint32, origin headgate.Instant) headgate.Instant {
+func (w Word) FreeAt(kind Kind, high uint64, origin headgate.Instant) headgate.Instant {
 	if w == 0 && high == 0 {
 		return 0
 	}
 	if kind&windowKind == 0 {
-		return plus(origin, Micros(number{uint64(high), uint64(w)}.over(kind.num())))
+		return plus(origin, Micros(number{high, uint64(w)}.over(kind.num())))
 	}
 	s := kind.state(w, high, origin)
 	switch {
@@ -480,8 +474,8 @@ func (w Word) FreeAt(kind Kind, high uint32, origin headgate.Instant) headgate.I
 
 // Rebase returns the same Word and its high for another origin, which must not be before the present
 // one. A counter that was free at the new origin has the Word 0 then.
-func (w Word) Rebase(kind Kind, high uint32, from, to headgate.Instant) (Word, uint32) {
-	n := number{uint64(high), uint64(w)}
+func (w Word) Rebase(kind Kind, high uint64, from, to headgate.Instant) (Word, uint64) {
+	n := number{high, uint64(w)}
 	switch {
 	case kind&windowKind == 0:
 		n = n.minus(times(int64(to-from), int64(kind.num())))
@@ -497,5 +491,5 @@ func (w Word) Rebase(kind Kind, high uint32, from, to headgate.Instant) (Word, u
 		}
 		n = n.minus(back)
 	}
-	return Word(n.lo), uint32(n.hi)
+	return Word(n.lo), n.hi
 }

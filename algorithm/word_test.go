@@ -62,7 +62,7 @@ func wordIsState(t *testing.T, bits int) {
 			origin = headgate.Instant(1_774_738_797_123_457 + rng.Int64N(1e12))
 			now    = origin
 			word   algorithm.Word
-			high   uint32
+			high   uint64
 			state  algorithm.State
 		)
 		for range 60 {
@@ -168,10 +168,21 @@ func wordIsState(t *testing.T, bits int) {
 	}
 }
 
-// TestNoWord: a state whose numbers have no room in a Word and its high has none.
-func TestNoWord(t *testing.T) {
-	l := &headgate.MustRule("r", headgate.Per(1, headgate.MaxPeriod)).Limits()[0]
-	if word, high := algorithm.WordOf(l, algorithm.State{Stamp: 5, Used: headgate.MaxCount}, 0); word != algorithm.NoWord {
+// TestWordOfTheFullest: a bucket has a Word however much is in it, and whatever its rate. A window has none
+// if its numbers have no room.
+func TestWordOfTheFullest(t *testing.T) {
+	const origin = headgate.Instant(1_774_738_797_123_457)
+	last := origin + headgate.Instant(algorithm.MaxAge) - 1
+	for _, count := range []int64{1, 7, headgate.MaxCount - 1, headgate.MaxCount} {
+		limit := &headgate.MustRule("r", headgate.Per(count, headgate.MaxPeriod)).Limits()[0]
+		s := algorithm.State{Stamp: last, Used: headgate.MaxCount} // the burst may have been lowered
+		word, high := algorithm.WordOf(limit, s, origin)
+		if got := algorithm.StateOf(limit, algorithm.KindOf(limit), word, high, origin, last); word == algorithm.NoWord || high>>35 != 0 || got != s {
+			t.Errorf("%v: the state is %+v, want %+v; the high is %#x", limit, got, s, high)
+		}
+	}
+	l := &headgate.MustRule("r", headgate.Limit{Algorithm: headgate.SlidingCounter, Count: headgate.MaxCount, Period: 24 * time.Hour}).Limits()[0]
+	if word, high := algorithm.WordOf(l, algorithm.State{Stamp: origin, Used: headgate.MaxCount}, origin); word != algorithm.NoWord {
 		t.Errorf("the Word is %d with the high %d, want none", word, high)
 	}
 }

@@ -15,6 +15,7 @@ func BenchmarkAllow(b *testing.B) {
 	rules := map[string]*headgate.Rule{
 		"bucket":  headgate.MustRule("bucket", headgate.PerSecond(1000)),
 		"large":   headgate.MustRule("large", headgate.Per(999_999_999_989, 24*time.Hour)),
+		"huge":    headgate.MustRule("huge", headgate.Per(headgate.MaxCount, headgate.MaxPeriod)),
 		"window":  headgate.MustRule("window", headgate.Limit{Algorithm: headgate.FixedWindow, Count: 1_000_000, Period: time.Hour}),
 		"counter": headgate.MustRule("counter", headgate.Limit{Algorithm: headgate.SlidingCounter, Count: 1_000_000, Period: time.Hour}),
 		"buckets": headgate.MustRule("buckets", headgate.PerSecond(1000), headgate.PerMinute(20_000), headgate.PerHour(500_000)),

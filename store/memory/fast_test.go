@@ -149,7 +149,7 @@ func TestLargeCounts(t *testing.T) {
 		{headgate.PerSecond(headgate.MaxCount), 10},
 		{headgate.Per(headgate.MaxCount, 15*time.Microsecond), 10},
 		{headgate.Per(500_000_000_000_007, 366*day), 2},
-		{headgate.Per(headgate.MaxCount, 366*day), 1000}, // its Words and highs would have more than 95 bits
+		{headgate.Per(headgate.MaxCount, 366*day), 10}, // its Words and highs have all of their 98 bits
 		{window(headgate.FixedWindow, headgate.MaxCount, 0, headgate.AlignMonth), 1},
 		{window(headgate.FixedWindow, headgate.MaxCount, day, headgate.AlignUTC), 1},
 		{window(headgate.FixedWindow, headgate.MaxCount, 15*day, headgate.AlignFirst), 2},
@@ -388,7 +388,8 @@ func TestFastCountsExactly(t *testing.T) {
 	counter := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit, Period: ever}
 	large := headgate.Per(limit*249_989, 30*24*time.Hour) // each cost of so much changes the upper bits of its Words
 	const prime = 4_294_967_311                           // a prime number above 2^32
-	huge := headgate.Per(limit*prime, ever)
+	const most = headgate.MaxCount / limit
+	huge := headgate.Per(limit*most+1, ever) // its highs have more than 32 bits, and all change with each charge
 	year := headgate.Limit{Algorithm: headgate.FixedWindow, Count: limit * prime, Align: headgate.AlignYear}
 	wide := headgate.Limit{Algorithm: headgate.SlidingCounter, Count: limit * prime, Period: ever}
 	for name, s := range map[string]*memory.Store{
@@ -409,7 +410,7 @@ func TestFastCountsExactly(t *testing.T) {
 			case "large":
 				l, cost = large, 249_989
 			case "huge":
-				l, cost = huge, prime
+				l, cost = huge, most
 			case "year":
 				l, cost = year, prime
 			case "wide":
@@ -477,7 +478,7 @@ func TestFastCountsExactly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := (limit*cost - d.Remaining) / cost; got != used.Load() {
+			if got := (l.Count - d.Remaining) / cost; got != used.Load() {
 				t.Errorf("%d units are in use, %d were admitted and not given back", got, used.Load())
 			}
 			if d.Allowed != (used.Load() < limit) {

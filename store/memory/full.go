@@ -88,7 +88,7 @@ func (sh *shard) inherit(own, common uint64, now headgate.Instant) bool {
 	to := sh.insert(sh.table.find(own), own)
 	if g != nil {
 		sh.setLog(to, g.Clone())
-		to.until = from.until
+		to.setUntil(from.until)
 	} else {
 		to.set(from.state(), from.until)
 	}

@@ -97,7 +97,7 @@ func (sh *shard) addToLog(e *entry, c *headgate.Check, units int64, now headgate
 	if grown := g.Bytes() - before; grown != 0 {
 		sh.budget.logs.Add(int64(grown))
 	}
-	e.until = max(e.until, until(g.Until()))
+	e.setUntil(max(e.until, until(g.Until())))
 }
 
 // mustMerge reports whether a log has to take units without growing. That is so if memory is full,

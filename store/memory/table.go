@@ -14,7 +14,7 @@ import (
 
 // entry is one counter. It is in one of three forms, which its shard's lock guards:
 //
-//   - as a Word: word is an [algorithm.Word], extra its high, and kind and used are the two halves of
+//   - as a Word: word is an [algorithm.Word], extra and until are its high, and kind and used are the two halves of
 //     its [algorithm.Kind]. Unless the bit held is set in word, callers without the lock change the
 //     Word by compare-and-swap; see [Store.TakeSingle].
 //   - as a state: stamp, used and extra are those of an [algorithm.State] as it is kept in slots.
@@ -25,22 +25,23 @@ import (
 type entry struct {
 	hash  uint64 // 0 in an empty place; written once, atomically
 	word  uint64 // atomic if kind is not 0
-	used  uint32 // written atomically, as is extra
+	used  uint32 // written atomically, as are extra and until
 	extra uint32
 	kind  uint32 // upper half of the kind of the Words that this place may hold, or 0; written once, atomically
-	until uint32 // isWord; else when the counter is fully free, see until
+	until uint32 // isWord or more, see there; else when the counter is fully free, see until
 }
 
 const (
 	entryBytes = 32
 	// held is the bit of word that says that the entry is used under the lock only.
 	held = 1 << 63
-	// isWord in the field until says that the entry is kept as a Word.
-	isWord = math.MaxUint32
+	// isWord or more in the field until says that the entry is kept as a Word. What is more are the bits
+	// of its high that extra has no room for.
+	isWord = math.MaxUint32 - 7
 )
 
 // asWord reports whether the entry is kept as a Word.
-func (e *entry) asWord() bool { return e.until == isWord }
+func (e *entry) asWord() bool { return e.until >= isWord }
 
 // hold returns the entry's Word, which only the caller may change from now on. It reports whether
 // others were free to change it until now.
@@ -54,10 +55,13 @@ func (e *entry) hold() (w algorithm.Word, wasOpen bool) {
 }
 
 // read returns the word and its high, for callers without the lock.
-func (e *entry) read() (w uint64, high uint32) {
+func (e *entry) read() (w, high uint64) {
 	w = atomic.LoadUint64(&e.word)
-	return w, atomic.LoadUint32(&e.extra)
+	return w, uint64(atomic.LoadUint32(&e.until)&^isWord)<<32 | uint64(atomic.LoadUint32(&e.extra))
 }
+
+// high returns the high of an entry that is kept as a Word.
+func (e *entry) high() uint64 { return uint64(e.until&^isWord)<<32 | uint64(e.extra) }
 
 // shut makes sure that nobody without the lock changes the counter, and reports whether that was
 // possible until now.
@@ -80,11 +84,11 @@ func upper(kind algorithm.Kind) uint32 { return uint32(kind >> 32) }
 // setWord keeps the counter as a Word, if no Words of another kind were ever in this place. Such a
 // Word could be the same number, and a caller who has read it would take the one for the other. If
 // open is true, callers without the lock may change the Word from now on.
-func (e *entry) setWord(w algorithm.Word, high uint32, kind algorithm.Kind, open bool) bool {
+func (e *entry) setWord(w algorithm.Word, high uint64, kind algorithm.Kind, open bool) bool {
 	if e.kind != 0 && e.kind != upper(kind) {
 		return false
 	}
-	e.setRest(uint32(kind), high, isWord)
+	e.setRest(uint32(kind), uint32(high), isWord|uint32(high>>32))
 	e.replaceWord(w, open)
 	if e.kind == 0 {
 		atomic.StoreUint32(&e.kind, upper(kind))
@@ -100,7 +104,13 @@ func (e *entry) setRest(used, extra, until uint32) {
 	if e.extra != extra {
 		atomic.StoreUint32(&e.extra, extra)
 	}
-	e.until = until
+	e.setUntil(until)
+}
+
+func (e *entry) setUntil(until uint32) {
+	if e.until != until {
+		atomic.StoreUint32(&e.until, until)
+	}
 }
 
 // replaceWord is setWord for an entry that is kept as a Word of that kind, and whose high stays.
@@ -197,7 +207,7 @@ func (t *table) busy(e *entry, now headgate.Instant) bool {
 		if kind.OnWall() {
 			now += headgate.Instant(t.ahead)
 		}
-		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(kind, e.extra, t.origin) > now
+		return algorithm.Word(atomic.LoadUint64(&e.word)&^held).FreeAt(kind, e.high(), t.origin) > now
 	}
 	return e.until != 0 && headgate.Instant((int64(e.until)-1<<31)*untilUnit) > now
 }
@@ -220,8 +230,8 @@ func (t *table) rebuild(now headgate.Instant, size, n int) {
 			continue
 		}
 		if moved.asWord() {
-			w, high := algorithm.Word(moved.word&^held).Rebase(moved.wordKind(), moved.extra, from, now)
-			moved.word, moved.extra = moved.word&held|uint64(w), high
+			w, high := algorithm.Word(moved.word&^held).Rebase(moved.wordKind(), moved.high(), from, now)
+			moved.word, moved.extra, moved.until = moved.word&held|uint64(w), uint32(high), isWord|uint32(high>>32)
 		} else {
 			moved.kind = 0 // no caller has read a Word in the new place
 		}

@@ -52,7 +52,7 @@ func (s *Store) TakeSingle(_ context.Context, rule *headgate.Rule, key string, c
 	}
 	own, v := counterOf(hash, l.Slot()), s.views[hash>>(64-shardBits)].Load()
 	var e *entry
-	seen, high := uint64(held), uint32(0) // the word, and its high, before the clock was read, if known
+	seen, high := uint64(held), uint64(0) // the word, and its high, before the clock was read, if known
 	if len(v.entries) <= fewEntries {
 		if e = v.find(own, half); e == nil {
 			return s.takeLocked(rule, key, cost)
@@ -342,7 +342,7 @@ type drawn struct {
 	after  algorithm.Word  // the counter once it is charged
 	before algorithm.State // for DescribeState
 	kind   algorithm.Kind  // of word and after
-	high   uint32          // of both
+	high   uint64          // of both
 	fits   bool
 }
 
@@ -355,7 +355,7 @@ func (sh *shard) draw(d *drawn, cost int64, now headgate.Instant, n int) (opened
 	switch {
 	case e.asWord() && e.wordKind() == d.kind:
 		w, opened = e.hold()
-		d.high = e.extra
+		d.high = e.high()
 	case e.hash != 0 || d.kind == 0 || sh.sharing || !sh.table.room(n):
 		return false, false
 	}
@@ -398,7 +398,7 @@ func (sh *shard) drawRule(limits []headgate.Limit, hash uint64, cost int64, now 
 		if l.Algorithm <= headgate.LeakyBucket && e.asWord() && e.kind == uint32(l.Count) && !algorithm.Big(l) {
 			// The usual counter does without the calls of KindOf and draw: 3 ns of 35.
 			d.word, wasOpen = e.hold()
-			d.high = e.extra
+			d.high = e.high()
 			d.after, d.fits = d.word.DrawBucket(l, d.high, sh.table.origin, now, cost)
 			ok = d.after != algorithm.NoWord
 		} else {
@@ -629,8 +629,8 @@ func (sh *shard) load(st *step, now headgate.Instant) {
 	case e.asWord():
 		w, _ := e.hold()
 		kind := e.wordKind()
-		s := algorithm.StateOf(l, kind, w, e.extra, sh.table.origin, at)
-		free = until(w.FreeAt(kind, e.extra, sh.table.origin))
+		s := algorithm.StateOf(l, kind, w, e.high(), sh.table.origin, at)
+		free = until(w.FreeAt(kind, e.high(), sh.table.origin))
 		if l.Algorithm > headgate.LeakyBucket || kind.Count() == l.Count {
 			st.state, moved = algorithm.Counter{State: s}.Advance(l, at)
 			break
@@ -717,7 +717,7 @@ func (sh *shard) keep(st *step, expires headgate.Instant) {
 	for i := range algorithm.BucketSlots {
 		e := sh.table.find(furtherSlot(st.place, i))
 		if e.until != 0 { // that of a Word is later than any
-			e.until = max(e.until, at)
+			e.setUntil(max(e.until, at))
 		}
 		if i == 0 && (e.asWord() || !algorithm.HasFurther(e.state())) {
 			return
