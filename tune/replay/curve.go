@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/tune/accesslog"
 )
 
 // factors are the multiples of its limits with which each rule is tried.
@@ -42,11 +43,13 @@ func newCurve(requests int64) *curve {
 	return c
 }
 
-// add tries the checks of one request.
-func (c *curve) add(b *binding, now headgate.Instant) {
+// add tries the checks of one request, which d has decided last.
+func (c *curve) add(d *decider, r *accesslog.Request) {
+	b, now := d.binding, headgate.Instant(r.Spread)
 	at := c.counters.of(&b.tried, b.checks, now)
 	for i := range b.checks {
 		rule := b.checks[i].Rule
+		free := b.awaits && r.Status != 0 && !d.bindings.set.Charged(&b.checks[i], int(r.Status))
 		t := c.scaled[rule]
 		if t == nil {
 			t = c.trial(rule)
@@ -54,8 +57,12 @@ func (c *curve) add(b *binding, now headgate.Instant) {
 		}
 		t.of.requests++
 		for way, scaled := range t.rules {
-			if scaled != nil && !c.counters.takeOne(way, now, scaled, b.checks[i].Units(), at) {
+			switch {
+			case scaled == nil:
+			case !c.counters.takeOne(way, now, scaled, b.checks[i].Units(), at):
 				t.of.denied[way]++
+			case free:
+				c.counters.refund(way, now, &headgate.Check{Rule: scaled, Cost: b.checks[i].Units()}, at)
 			}
 		}
 		at = at[len(rule.Limits()):]

@@ -238,7 +238,7 @@ func (p *Replay) add(r *accesslog.Request) {
 		p.o.Decided(r, o.decisions, o.allowed)
 	}
 	if p.curve.left > 0 {
-		p.curve.add(p.decider.binding, headgate.Instant(r.Spread))
+		p.curve.add(p.decider, r)
 	}
 	if r.Time < p.counted {
 		p.result.Warmup++

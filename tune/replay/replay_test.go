@@ -280,7 +280,7 @@ func TestDecisionsAreTheLibrarys(t *testing.T) {
 					}
 				}
 				if next <= 1000 {
-					other.take(t, checks, now)
+					other.take(t, checks, now, func(c *headgate.Check) bool { return set.Charged(c, v.status) })
 				}
 				for i := range checks {
 					if want.Allowed && !set.Charged(&checks[i], v.status) {
@@ -321,7 +321,7 @@ func newOther() *other {
 	return o
 }
 
-func (o *other) take(t *testing.T, checks []headgate.Check, now time.Time) {
+func (o *other) take(t *testing.T, checks []headgate.Check, now time.Time, charged func(*headgate.Check) bool) {
 	t.Helper()
 	o.now = now.UnixMicro()
 	for _, c := range checks {
@@ -346,12 +346,18 @@ func (o *other) take(t *testing.T, checks []headgate.Check, now time.Time) {
 				}
 				o.rules[id] = rule
 			}
-			decisions, err := o.store.Take(t.Context(), headgate.OpTake, []headgate.Check{{Rule: o.rules[id], Key: c.Key, Cost: c.Cost}}, nil)
+			scaled := []headgate.Check{{Rule: o.rules[id], Key: c.Key, Cost: c.Cost}}
+			decisions, err := o.store.Take(t.Context(), headgate.OpTake, scaled, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !headgate.NewVerdict(decisions).Allowed {
 				o.denied[name]++
+			} else if !charged(&c) {
+				scaled[0].At = decisions[0].At
+				if _, err := o.store.Take(t.Context(), headgate.OpRefund, scaled, nil); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	}
