@@ -424,45 +424,51 @@ func post(t *testing.T, over *Transport, path string) {
 
 // TestPaceWithoutStore: processes that have lost their store learn a pace each, and keep to one together when it is back.
 func TestPaceWithoutStore(t *testing.T) {
-	t.Parallel()
+	for _, readable := range []bool{false, true} {
+		t.Run(fmt.Sprint("readable: ", readable), func(t *testing.T) {
+			t.Parallel()
+			bubbletest.Test(t, func(t *testing.T) { paceWithoutStore(t, readable) })
+		})
+	}
+}
+
+func paceWithoutStore(t *testing.T, readable bool) {
 	const rate, limit, processes = 55, 50, 3
-	bubbletest.Test(t, func(t *testing.T) {
-		limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
-		var refused atomic.Int64
-		shared := &failing{remote: newRemote()}
-		shared.down.Store(true)
-		c := newTraffic(t, rate, processes, shared, &simulated{answer: func(r *http.Request, res *http.Response) error {
-			d, err := limiter.Allow(r.Context(), "")
-			if err == nil && !d.Allowed {
-				refused.Add(1)
-				res.StatusCode = http.StatusTooManyRequests
-				res.Header.Set("Retry-After", "1")
-			}
-			return err
-		}})
-		for _, tr := range c.over {
-			tr.config.MaxWait = 2 * time.Second
+	limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
+	var refused atomic.Int64
+	shared := &failing{remote: newRemote(), readable: readable}
+	shared.down.Store(true)
+	c := newTraffic(t, rate, processes, shared, &simulated{answer: func(r *http.Request, res *http.Response) error {
+		d, err := limiter.Allow(r.Context(), "")
+		if err == nil && !d.Allowed {
+			refused.Add(1)
+			res.StatusCode = http.StatusTooManyRequests
+			res.Header.Set("Retry-After", "1")
 		}
-		for i, least := range []float64{0, 0.35, 0, 0.6} { // of the calls; the first and the third time, they learn
-			shared.down.Store(i < 2)
-			refused.Store(0)
-			good, calls := c.run(30 * time.Second)
-			if float64(good[""]) < least*float64(calls[""]) || least > 0 && refused.Load() > int64(calls[""]/4) {
-				t.Errorf("without a store: %v: %d of %d calls were answered, and %d attempts refused", i < 2, good[""], calls[""], refused.Load())
-			}
+		return err
+	}})
+	for _, tr := range c.over {
+		tr.config.MaxWait = 2 * time.Second
+	}
+	for i, least := range []float64{0, 0.35, 0, 0.6} { // of the calls; the first and the third time, they learn
+		shared.down.Store(i < 2)
+		refused.Store(0)
+		good, calls := c.run(30 * time.Second)
+		if float64(good[""]) < least*float64(calls[""]) || least > 0 && refused.Load() > int64(calls[""]/4) {
+			t.Errorf("without a store: %v: %d of %d calls were answered, and %d attempts refused", i < 2, good[""], calls[""], refused.Load())
 		}
-		// After a refusal, it takes the others up to paceEvery to read the new pace.
-		together := func() bool {
-			first := c.over[0].partners.of("partner").version
-			return first != "" && !slices.ContainsFunc(c.over[1:], func(tr *Transport) bool { return tr.partners.of("partner").version != first })
+	}
+	// After a refusal, it takes the others up to paceEvery to read the new pace.
+	together := func() bool {
+		first := c.over[0].partners.of("partner").version
+		return first != "" && !slices.ContainsFunc(c.over[1:], func(tr *Transport) bool { return tr.partners.of("partner").version != first })
+	}
+	for tries := 0; !together(); tries++ {
+		if tries == 10 {
+			t.Fatal("after 20 s with the store, not all processes keep to one pace")
 		}
-		for tries := 0; !together(); tries++ {
-			if tries == 10 {
-				t.Fatal("after 20 s with the store, not all processes keep to one pace")
-			}
-			c.run(2 * time.Second)
-		}
-	})
+		c.run(2 * time.Second)
+	}
 }
 
 // TestPausesDoNotAddUp: of the pauses that processes are asked for at a time, the latest end holds,

@@ -332,7 +332,8 @@ func TestProcessesTakeTurns(t *testing.T) {
 // failing is a store that cannot answer while it is down.
 type failing struct {
 	remote
-	down atomic.Bool
+	down     atomic.Bool
+	readable bool // documents can be read all the same, as those of a replica, or of a full server
 }
 
 func (s *failing) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
@@ -343,10 +344,17 @@ func (s *failing) Take(ctx context.Context, op headgate.Op, checks []headgate.Ch
 }
 
 func (s *failing) ReadDocument(ctx context.Context, key string) (store.Document, error) {
-	if s.down.Load() {
+	if s.down.Load() && !s.readable {
 		return store.Document{}, headgate.ErrUnavailable
 	}
 	return s.remote.ReadDocument(ctx, key)
+}
+
+func (s *failing) WriteDocument(ctx context.Context, was store.Document, value []byte, kept time.Duration) (bool, error) {
+	if s.down.Load() {
+		return false, headgate.ErrUnavailable
+	}
+	return s.remote.WriteDocument(ctx, was, value, kept)
 }
 
 // TestStoreEndsWhileCallsWait: calls that a limit of our own has wait are neither all sent nor all failed at once

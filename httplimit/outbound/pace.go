@@ -299,7 +299,7 @@ func (c *call) learnPace(ctx context.Context, sent sending, now time.Time, pause
 		p, d, err := c.fetchPace(ctx)
 		if err != nil {
 			c.failed(err)
-			c.refused(sent, now, pause) // This process learns for itself until the store is back.
+			c.refused(sent, now, pause, "") // This process learns for itself until the store is back.
 			return
 		}
 		c.mu.Lock()
@@ -311,24 +311,27 @@ func (c *call) learnPace(ctx context.Context, sent sending, now time.Time, pause
 		p.refused(&c.seen, sent, now, pause)
 		c.mu.Unlock()
 		p.Ends = d.Now + headgate.Instant(time.Until(p.From).Microseconds())
-		if c.keepPace(ctx, p, d) {
+		switch written, err := c.keepPace(ctx, p, d); {
+		case err != nil:
+			c.refused(sent, now, pause, d.Version) // The store can be read, but it is full, or a replica.
+			return
+		case written:
 			c.readPace(ctx, now, 0)
 			return
 		}
 	}
 }
 
-// keepPace writes the pace that replaces what was read, and reports whether nobody need try again.
-func (c *call) keepPace(ctx context.Context, p pace, was store.Document) (done bool) {
+// keepPace writes the pace that replaces what was read, unless another one has replaced it.
+func (c *call) keepPace(ctx context.Context, p pace, was store.Document) (written bool, err error) {
 	value, err := json.Marshal(p)
-	written := false
 	if err == nil {
 		written, err = c.t.documents.WriteDocument(ctx, was, value, keptFor)
 	}
 	if err != nil {
 		c.failed(err)
 	}
-	return written || err != nil
+	return written, err
 }
 
 // tellUp tells the other processes that a call was admitted since the last pause.
@@ -344,7 +347,7 @@ func (c *call) tellUp(ctx context.Context) {
 			return // Another process was first, or was refused meanwhile.
 		}
 		p.Up = true
-		if c.keepPace(ctx, p, d) {
+		if written, err := c.keepPace(ctx, p, d); written || err != nil {
 			c.readPace(ctx, time.Now(), 0)
 			return
 		}

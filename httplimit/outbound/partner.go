@@ -166,15 +166,16 @@ func (p *partner) behind(until time.Time) {
 	}
 }
 
-// refused takes in that the partner refuses calls, for want of quota, until the pause ends.
-func (p *partner) refused(sent sending, now time.Time, pause time.Duration) {
+// refused takes in that the partner refuses calls, for want of quota, until the pause ends. The pace is then that of
+// this process, until the store has another version than that one.
+func (p *partner) refused(sent sending, now time.Time, pause time.Duration, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if sent.at.Before(p.pace.From) {
 		return // What was refused was sent before the last pause.
 	}
 	p.pace.refused(&p.seen, sent, now, pause)
-	p.pace.Ends, p.version = 0, "" // It is not that of the store.
+	p.pace.Ends, p.version = 0, version
 	p.seen = run{}
 	p.next = p.pace.From
 }

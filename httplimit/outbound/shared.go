@@ -175,7 +175,7 @@ func (c *call) learn(hint *Hint, sent sending, now time.Time) {
 	}
 	paced := begins && hint.Limited && pause <= shortPause
 	if c.t.documents == nil && paced {
-		c.refused(sent, now, pause)
+		c.refused(sent, now, pause, "")
 	}
 	if c.t.store == nil {
 		return
