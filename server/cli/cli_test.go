@@ -198,6 +198,7 @@ func TestCommands(t *testing.T) {
 		{name: "lint-warnings", args: []string{"lint", "testdata/warnings.yaml"}},
 		{name: "lint-warnings-strict", args: []string{"lint", "testdata/clean.yaml", "testdata/warnings.yaml", "--strict"}, code: CodeNo},
 		{name: "lint-mistakes", args: []string{"lint", "testdata/mistakes.yaml", "testdata/none.yaml"}, code: CodeUsage},
+		{name: "lint-no-name", args: []string{"lint", "testdata/clean.yaml", ""}, code: CodeUsage},
 		{name: "lint-json", args: []string{"lint", "--json", "testdata/mistakes.yaml", "testdata/warnings.yaml", "testdata/none.yaml"}, code: CodeUsage},
 		{name: "lint-format-json", args: []string{"lint", "--format", "json", "testdata/mistakes.yaml", "testdata/warnings.yaml", "testdata/none.yaml"}, code: CodeUsage, golden: "lint-json"},
 		{name: "lint-sarif", args: []string{"lint", "--format", "sarif", "testdata/mistakes.yaml", "testdata/silenced.yaml", "testdata/none.yaml"}, code: CodeUsage},

@@ -77,6 +77,9 @@ func (l *lintRequest) Run(c *call) error {
 	if l.JSON && c.flags["format"] && l.Format != "json" {
 		return usage("--json and --format "+l.Format+" are both given", "give one of them")
 	}
+	if slices.Contains(l.Files, "") {
+		return usage("the name of a file is empty", "see whether the variable is set that should have it")
+	}
 	// The sample has no mistakes. An error here is about the hash key, which belongs to no file.
 	key, old, err := l.Keys.read()
 	if err != nil {
