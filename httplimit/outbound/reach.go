@@ -115,8 +115,10 @@ func (r *reach) end(e *list.Element, began time.Time, err error, left bool) erro
 	case r.away != nil && errors.Is(err, context.Canceled):
 		return r.away
 	case r.away == nil && !r.vain.After(began):
-		// Had others been answered meanwhile, this one's part of the store would be away, and not all of it.
 		r.lose(err)
+	case r.away == nil && r.asks.Len() == 0:
+		// Others were answered meanwhile, so only this one's part of the store is away.
+		r.vain = time.Time{}
 	}
 	return err
 }
@@ -141,7 +143,10 @@ func (r *reach) lose(err error) {
 func (r *reach) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watched = !r.vain.IsZero(); !r.watched {
+	if r.watched = r.asks.Len() > 0; !r.watched {
+		if r.away == nil {
+			r.vain = time.Time{} // Whoever has asked in vain has left, so nobody knows.
+		}
 		return
 	}
 	if left := time.Until(r.vain.Add(silence)); left > 0 {

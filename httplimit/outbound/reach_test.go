@@ -183,3 +183,67 @@ func TestAnswerDoesNotWait(t *testing.T) {
 		})
 	}
 }
+
+// partly is a store of which a part is away: its answers take so long, and may be errors.
+type partly struct {
+	remote
+	asked atomic.Int64
+	take  func(ctx context.Context, asked int64) error
+}
+
+func (s *partly) Take(ctx context.Context, op headgate.Op, checks []headgate.Check, dst []headgate.Decision) ([]headgate.Decision, error) {
+	if err := s.take(ctx, s.asked.Add(1)); err != nil {
+		return nil, err
+	}
+	return s.remote.Take(ctx, op, checks, dst)
+}
+
+// TestStoreThatNobodyAsks: a store is not taken for one that hangs because a caller has left, or one of several calls
+// has failed, and nobody asks it for a while.
+func TestStoreThatNobodyAsks(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(ctx context.Context, asked int64) error{
+		"a caller leaves": func(ctx context.Context, asked int64) error {
+			if asked == 1 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		},
+		"one of two fails": func(_ context.Context, asked int64) error {
+			if asked == 1 {
+				time.Sleep(20 * time.Millisecond)
+				return headgate.ErrUnavailable
+			}
+			return nil
+		},
+	} {
+		bubbletest.Test(t, func(t *testing.T) {
+			s := &partly{remote: newRemote(), take: take}
+			r := &reach{store: s}
+			ask := func(ctx context.Context) error {
+				_, err := r.Take(ctx, headgate.OpTake, []headgate.Check{{Rule: callRule, Key: "k"}}, nil)
+				return err
+			}
+			var all sync.WaitGroup
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				if err := ask(ctx); err == nil {
+					t.Errorf("%s: the first call does not fail", name)
+				}
+			})
+			time.Sleep(time.Millisecond)
+			if name == "one of two fails" {
+				if err := ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			all.Wait()
+			time.Sleep(2 * silence)
+			before := s.asked.Load()
+			if err := ask(t.Context()); err != nil || s.asked.Load() != before+1 {
+				t.Errorf("%s: the store is well, and a call ends with %v", name, err)
+			}
+		})
+	}
+}
