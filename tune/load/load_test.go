@@ -315,6 +315,8 @@ func TestTargets(t *testing.T) {
 		{URL: "127.0.0.1:80"},
 		{URL: "ftp://127.0.0.1/"},
 		{URL: "http://"},
+		{URL: "http://127.0.0.1:0/"},
+		{URL: "redis://127.0.0.1:65536"},
 		{URL: "http://user:pass@127.0.0.1/"},
 		{URL: "http://127.0.0.1/\n"},
 		{URL: "http://127.0.0.1/", Method: "G T"},

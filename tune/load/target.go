@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,6 +83,9 @@ func NewTarget(r Request) (*Target, error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("headgate: "+format, args...)) }
 	if u.Scheme != "http" && u.Scheme != "https" && !redis(u.Scheme) || u.Hostname() == "" {
 		wrong("the target is %q, must be a URL such as http://127.0.0.1:8080/", u.Redacted())
+	}
+	if port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16); err != nil || port == 0 {
+		wrong("the target has the port %s, must be 1 to 65535", u.Port())
 	}
 	if u.User != nil {
 		wrong("the target has a user in its URL; send the header Authorization instead")
