@@ -28,7 +28,11 @@ func said(t *testing.T) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", "9000")
-		if r.URL.Path != "/plain" {
+		if r.URL.Path == "/many" {
+			for _, name := range []string{"X-F", "X-B", "X-D", "X-A", "X-E", "X-C"} {
+				w.Header().Set(name, "1")
+			}
+		} else if r.URL.Path != "/plain" {
 			w.Header()["X-Two"] = []string{"a", "b"}
 		}
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -47,6 +51,7 @@ func TestPost(t *testing.T) {
 		list := []exchange{
 			{"HG.POST /v1/check?at=true {}", "[429 [X-Two a, b] POST|/v1/check|at=true|{}]"},
 			{"hg.post /plain _", "[429 [] POST|/plain||]"},
+			{"HG.POST /many {}", "[429 [X-A 1 X-B 1 X-C 1 X-D 1 X-E 1 X-F 1] POST|/many||{}]"},
 			{"HG.POST _ _", "[429 [X-Two a, b] POST|||]"},
 			{"HG.POST /nothing {}", "-UNAVAILABLE the server is ending; whether the request was charged is not known"},
 			{"HG.POST /plain", "-ERR wrong number of arguments for HG.POST: 1; write HG.POST path body"},
