@@ -156,23 +156,24 @@ func (c *checker) health(field, what string, h *Health) {
 // TLS.
 func ParseTarget(text string) (target *url.URL, plain bool, problem string) {
 	u, err := url.Parse(text)
+	// What stands before an @ may hold a password, which is not repeated.
+	text = text[strings.LastIndexByte(text, '@')+1:]
 	switch {
-	case err != nil || u.Host == "" || u.Opaque != "":
+	case err != nil || u.Hostname() == "" || u.Opaque != "":
 		return nil, false, fmt.Sprintf("the target %q is not http://host:port, https://host:port or h2c://host:port", text)
 	case u.Scheme == "h2c":
 		plain, u.Scheme = true, "http"
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, false, fmt.Sprintf("the target %q begins with neither http://, https:// nor h2c://", text)
 	}
-	if _, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16); err != nil || u.Port() == "0" {
+	if port, err := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16); err != nil || port == 0 {
 		return nil, false, fmt.Sprintf("the target at %s has the port %s, must be 1 to 65535", u.Hostname(), u.Port())
 	}
 	if u.User != nil {
-		// It may hold a password, which is not repeated.
 		return nil, false, fmt.Sprintf("the target at %s has a user in it; set the header Authorization instead", u.Host)
 	}
 	if u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, false, fmt.Sprintf("the target %q has more than a host; paths are passed on as they come", text)
+		return nil, false, fmt.Sprintf("the target %q has more than a host; paths are passed on as they come", u.String())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, plain, ""
 }

@@ -22,11 +22,11 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"nothing", Options{}, []string{"there are 0 upstreams"}},
 		{"upstreams", Options{Settings: gatewayfile.Settings{Upstreams: []gatewayfile.Upstream{
-			{Name: "a", Targets: []string{"http://127.0.0.1:1", "http://127.0.0.1:1", "ftp://x", "://", "http://u:geheim@h:1", "http://h/x", "http:opaque", "http://h:65536", "http://h:0"}, Balance: 9},
+			{Name: "a", Targets: []string{"http://127.0.0.1:1", "http://127.0.0.1:1", "ftp://x", "://", "http://u:geheim@h:1", "http://h/x", "http:opaque", "http://h:65536", "http://h:00", "http://u:geheim@:80", "ftp://u:geheim@x"}, Balance: 9},
 			{Name: "a", Timeouts: gatewayfile.Timeouts{Dial: time.Nanosecond, Idle: 48 * time.Hour}, Eject: gatewayfile.Eject{After: -1}, Health: &gatewayfile.Health{Path: "healthz", UpAfter: -1, Every: -1}},
 		}}}, []string{
 			`upstream "a" has the target http://127.0.0.1:1 twice`, `"ftp://x" begins with neither`, `"://" is not http://host:port`, "the target at h:1 has a user in it", `"http://h/x" has more than a host`,
-			`"http:opaque" is not`, "the target at h has the port 65536, must be", "has the port 0", "balance 9 is unknown", `upstream "a" is there twice`, "has 0 targets", "the time to dial is 1ns, must be 1ms to 24h", "may pause is 48h", "after -1 failures", `"healthz", must be a path`, "up after -1", "between looks is -1ns",
+			`"http:opaque" is not`, "the target at h has the port 65536, must be", "has the port 00", `":80" is not`, "balance 9 is unknown", `upstream "a" is there twice`, "has 0 targets", "the time to dial is 1ns, must be 1ms to 24h", "may pause is 48h", "after -1 failures", `"healthz", must be a path`, "up after -1", "between looks is -1ns",
 		}},
 		{"routes", Options{Settings: gatewayfile.Settings{Upstreams: one, Routes: []gatewayfile.Route{
 			{Pattern: "GET /{"}, {Pattern: "GET /a/{x}/b"}, {Pattern: "GET /a/b/{x}", Upstream: "gone"},
