@@ -3,6 +3,7 @@ package outbound
 import (
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,4 +95,43 @@ func TestHealthyPartnerIsNotTold(t *testing.T) {
 			t.Errorf("the store is asked %d times for %d calls", shared.asked.Load(), calls[""])
 		}
 	})
+}
+
+// TestOutageIsNoTimeInAFleet: the time in which a partner has rejected all calls does not let the pace grow, whichever
+// process has been refused last, and whichever finds out that it is over.
+func TestOutageIsNoTimeInAFleet(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		bubbletest.Test(t, func(t *testing.T) {
+			down := false
+			var back atomic.Pointer[time.Time] // when a call was accepted first
+			c := newTraffic(t, 60, 3, newRemote(), &simulated{answer: func(_ *http.Request, res *http.Response) error {
+				if down {
+					res.StatusCode = http.StatusTooManyRequests
+					res.Header.Set("Retry-After", "1")
+					return nil
+				}
+				now := time.Now()
+				back.CompareAndSwap(nil, &now)
+				return nil
+			}})
+			for _, tr := range c.over {
+				tr.config.MaxWait = 2 * time.Second
+			}
+			c.run(5 * time.Second)
+			down = true
+			c.run(30 * time.Second)
+			down = false
+			back.Store(nil)
+			c.run(5*time.Second + paceEvery)
+			for i, tr := range c.over {
+				p := tr.partners.of("partner")
+				p.mu.Lock()
+				if before := back.Load().Sub(p.pace.From); p.pace.Base == 0 || !p.pace.Up || before > 100*time.Millisecond {
+					t.Errorf("process %d counts from %v before the end of the outage on: %+v", i, before, p.pace)
+				}
+				p.mu.Unlock()
+			}
+		})
+	}
 }

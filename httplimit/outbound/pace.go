@@ -346,7 +346,8 @@ func (c *call) tellUp(ctx context.Context) {
 			c.adopt(p, d.Version, time.Now())
 			return // Another process was first, or was refused meanwhile.
 		}
-		p.Up = true
+		// While all were rejected, the rate has not grown in any process.
+		p.Up, p.Ends = true, d.Now+headgate.Instant(time.Until(p.From).Microseconds())
 		if written, err := c.keepPace(ctx, p, d); written || err != nil {
 			c.readPace(ctx, time.Now(), 0)
 			return

@@ -128,9 +128,6 @@ func (c *call) do() (*http.Response, error) {
 	}
 	c.Call()
 	probes := c.Closed(c.endpoint)
-	if probes {
-		c.outlast(time.Now())
-	}
 	for try := 1; ; try++ {
 		if err := c.admit(); err != nil {
 			c.unsent()
@@ -171,6 +168,11 @@ func (c *call) throttled() error {
 		wait = c.claim()
 	}
 	if wait <= 0 {
+		if c.Closed(c.endpoint) {
+			// Another process may have been refused last.
+			c.readPace(c.ctx, time.Now(), 0)
+			c.outlast(time.Now())
+		}
 		return nil
 	}
 	c.unsent()
