@@ -29,8 +29,9 @@
 //
 // The limit applies to what is in progress through this gate. If several processes call one server,
 // a gate that grows gets more done, at the expense of the others, and work hardly takes longer for it.
-// So under overload, all of them grow for too long. Bound their sum: give each of n gates a Max of
-// 2/n of the limit that is best for the server. Give their estimators different seeds.
+// So under overload of a server that all work shares, such as a processor, their limits together may
+// become higher than is best, the more so the more gates there are. Bound their sum: give each of n
+// gates a Max of 2/n of the limit that is best for the server. Give their estimators different seeds.
 //
 // With a limit of one, a probe cannot lower the limit. With few samples, a window is hard to
 // distinguish from chance. So below a limit of about four, the limit is coarse.

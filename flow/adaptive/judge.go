@@ -40,6 +40,8 @@ const (
 	far = 6
 	// recall is the share of what is known of calm work that is kept from window to window.
 	recall = 0.8
+	// rise is the factor by which a test raises the base at most if as much gets done as usual.
+	rise = 1.1
 	// settles is how long a test waits at most until its change shows.
 	settles = 3 * time.Second
 )
@@ -252,6 +254,10 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	}
 	k.tolerated = min(k.tolerated, k.tolerated+(s.share+doubt*s.vague-k.tolerated)*0.05)
 	if s.mean > 0 {
+		if k.rate == 0 {
+			k.rate = s.rate
+		}
+		k.rate += (s.rate - k.rate) * 0.1
 		k.learn(now, s, pace)
 	}
 	switch {
@@ -431,7 +437,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 		}
 		return false
 	case idle:
-		k.atLeast(now, s.at)
+		k.atLeast(now, s.at, max(s.rate, before.rate))
 	case waits && t.kind == lowered:
 		k.base.atMost(s.at)
 		k.probeAt = now // probe again until less gets done
@@ -465,11 +471,19 @@ func (k *Knee) slowed(now time.Duration, low, high *summary, moved float64) {
 	if low.at.long <= high.at.long*followed || low.at.long*moved >= high.at.long {
 		at.long = 0
 	}
-	k.atLeast(now, at)
+	k.atLeast(now, at, max(low.rate, high.rate))
 }
 
-// atLeast raises the base. If it rises much, a probe soon checks whether that was right.
-func (k *Knee) atLeast(now time.Duration, at typical) {
+// atLeast raises the base, by more than rise only in so far as the rate is below the usual one: work that takes
+// longer itself lets less get done. If others at the same server have more in progress, a test of one's own
+// cannot tell that from longer work, but as much gets done. If the base rises much, a probe soon checks whether
+// that was right.
+func (k *Knee) atLeast(now time.Duration, at typical, rate float64) {
+	// Where the limit did not bind before, more than usual could get done, so the rate falls by less than work
+	// slows. The square makes up for that.
+	less := k.rate / rate
+	most := max(rise, less*less)
+	at.short, at.long = min(at.short, k.base.short*most), min(at.long, k.base.long*most)
 	if at.short > k.base.short*(1+gap/2) {
 		k.probeAt = min(k.probeAt, now+k.jittered(k.config.Probe/4))
 	}

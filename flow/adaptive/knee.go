@@ -15,8 +15,8 @@ type KneeConfig struct {
 	Initial int64
 	// Min is the lower bound of the limit. Zero means 1.
 	Min int64
-	// Max is the upper bound of the limit. Zero means 1000. Several gates before one server need a
-	// lower one; see the caveats of the package.
+	// Max is the upper bound of the limit. Zero means 1000. Several gates before one server get more
+	// done with a lower one; see the caveats of the package.
 	Max int64
 	// Ceiling is the longest time that work may take. Successes that take longer count as overload.
 	// Zero means no ceiling.
@@ -85,7 +85,9 @@ func set[T comparable](v *T, value T) {
 // Each change is a test. If as much gets done under the lower limit, then work had been waiting, and the
 // lower limit is right: cuts stay, and growth is undone. If less gets done in proportion, then no work
 // had been waiting: a cut is undone. If that is certain, the base rises, because the work itself takes
-// that long now. So neither a change of the mix nor a server that became slower misleads Knee for long.
+// that long now. If as much gets done as usual, it rises only a little, because then it may be others
+// who have more in progress at the same server. So neither a change of the mix nor a server that became
+// slower misleads Knee for long.
 // Work that ends with Overload counts as work that takes at least as long as it took. So does work that
 // was Canceled later than work takes on average: its caller may have waited for too long.
 //
@@ -111,6 +113,8 @@ type Knee struct {
 	// last window. Both are in nanoseconds, and zero before the first window.
 	base typical
 	free float64
+	// rate is how much usually gets done while the limit is not lowered, in successes per nanosecond.
+	rate float64
 
 	window window
 	took   durations // since the last change for a test

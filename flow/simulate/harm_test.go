@@ -110,6 +110,23 @@ func TestSeveralProcessesWithABound(t *testing.T) {
 	}
 }
 
+// The work of others at the same server makes one's own take longer, but no less gets done. So the limits do not
+// rise to what all of them can bear.
+func TestSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	for _, gates := range []uint64{4, 8} {
+		seeds(shared(simulate.Overload()), func(scenario simulate.Scenario) {
+			scenario = cut(scenario)
+			good, best := goodput(several(t, scenario, gates, 0)), fixed(t, scenario, 24)
+			t.Logf("%s: %d gates, goodput %.3f, with the best limit %.3f", scenario.Name, gates, good, best)
+			if good < 0.95*best {
+				missed(t, "%s, %d gates, seed %d: goodput %.3f, with the best limit %.3f; want 0.95 of that",
+					scenario.Name, gates, scenario.Seed, good, best)
+			}
+		})
+	}
+}
+
 // Under too much of such work, as much gets done as with the best limit that does not move.
 func TestAsGoodAsTheBestLimit(t *testing.T) {
 	t.Parallel()
