@@ -136,10 +136,10 @@ type sending struct {
 
 // refused takes in that the partner refuses calls from now on, until the pause ends. sent is the one that was
 // refused. Those before it have been accepted, even if none was answered yet: it takes longer to do
-// something than to refuse it.
+// something than to refuse it. But those that were sent just before it may be refused in a moment.
 func (p *pace) refused(seen *run, sent sending, now time.Time, pause time.Duration) {
 	accepted := seen.accepted
-	if accepted == 0 {
+	if accepted == 0 && (p.Base == 0 || now.Sub(seen.first) > 2*now.Sub(sent.at)) {
 		accepted = min(sent.before, seen.sent)
 	}
 	if p.Up {

@@ -36,6 +36,11 @@ func TestPaceIsLearnt(t *testing.T) {
 	if slow, r := rate(0), rate(finding*time.Second); slow > base/60 || r != base {
 		t.Errorf("in an outage, the rate is %v, and %v after a while", slow, r)
 	}
+	// Nor does it if of two calls the second one is refused first.
+	late := p.From.Add(20 * time.Millisecond)
+	if p.refused(&run{sent: 2, first: p.From}, sending{at: p.From.Add(10 * time.Millisecond), before: 1}, late, time.Second); rate(finding*time.Second) != base {
+		t.Errorf("in an outage, the second call is refused first: the rate is %v after a while, and was %v", rate(finding*time.Second), base)
+	}
 	p.Up = true
 	if rate(0) != base {
 		t.Errorf("after the first call that is admitted, the rate is %v, and was %v before", rate(0), base)
