@@ -37,7 +37,7 @@ func Express(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		{Name: "headgate", Role: measure.Ours, Note: "the middleware, which asks over Redis's protocol, and the service, which counts in Redis"},
 		{Name: "headgate, memory", Role: measure.Ours, Note: "the same, and the service counts in memory"},
 		{Name: "headgate, HTTP", Role: measure.Ours, Note: "the middleware asks over HTTP, and the service counts in Redis"},
-		{Name: "express-rate-limit", Note: "a fixed window in Redis, by rate-limit-redis and node-redis"},
+		{Name: "express-rate-limit", Note: "in Redis, by rate-limit-redis and node-redis"},
 	}
 	asked := make(map[string]string) // the URLs of the services, by the name of the row
 	for name, of := range map[string]struct {
@@ -48,7 +48,7 @@ func Express(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		"headgate, memory": {"redis", "memory", []string{"--listen", "127.0.0.1:0", "--resp-listen", "ADDR"}},
 		"headgate, HTTP":   {"http", w.Redis.URL(), []string{"--listen", "ADDR"}},
 	} {
-		service, failed := serve(ctx, w, of.store, of.listen...)
+		service, failed := serve(ctx, w, of.store, "algorithm: fixed_window, limits: [1000000 per 1h from first request]", of.listen...)
 		if failed != nil {
 			return nil, failed
 		}
@@ -82,7 +82,7 @@ func Express(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 		return nil, err
 	}
 	text := new(report.Text)
-	text.Say("Express in one process, a closed loop, %d keys; the median of %d rounds of %v.\n\n", p.Keys, p.Rounds, p.Slice)
+	text.Say("Express in one process, a closed loop, %d keys, fixed windows from the first request; the median of %d rounds of %v.\n\n", p.Keys, p.Rounds, p.Slice)
 	table := &report.Table{Columns: []string{"Express with", "p50, ms", "p50 added, ms", "p99, ms", fmt.Sprintf("p50 added of %d", p.Callers), "requests/s of " + strconv.Itoa(p.Callers)}}
 	added := func(r *measure.Row, condition int) float64 {
 		p50 := measure.Millis(measure.Sample.P50)

@@ -42,7 +42,7 @@ const (
 const free, few = 0, 1
 
 const policy = `rules:
-  - { name: site-free, match: { route: GET /free }, per: [api_key], algorithm: sliding_window, limits: [1000000 per 1h] }
+  - { name: site-free, match: { route: GET /free }, per: [api_key], %s }
   - { name: site-few, match: { route: GET /few }, per: [api_key], algorithm: sliding_window, limits: [%d per %ds] }
   - { name: free, match: { java: present }, per: [java], limits: [1000000000 per 1h] }
   - { name: few, match: { java: present }, per: [java], limits: [%d per 1h burst %d] }
@@ -54,7 +54,7 @@ const policy = `rules:
 func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error) {
 	p := measure.Choose(w, plan{measure.Plan{Rounds: 3, Slice: 4 * time.Second, Callers: 16, Keys: 1000}, 2 * time.Second},
 		plan{measure.Plan{Rounds: 1, Slice: 2 * time.Second, Callers: 4, Keys: 10}, time.Second})
-	service, err := serve(ctx, w, w.Redis.URL(), "--listen", "ADDR")
+	service, err := serve(ctx, w, w.Redis.URL(), "algorithm: sliding_window, limits: [1000000 per 1h]", "--listen", "ADDR")
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +69,14 @@ func Languages(ctx context.Context, w *measure.Work) (_ *report.Text, err error)
 	return text, nil
 }
 
-// serve starts a service whose limits are counted in the store. The options say where it listens.
-func serve(ctx context.Context, w *measure.Work, store string, options ...string) (*servers.Process, error) {
+// serve starts a service whose limits are counted in the store. free is the limit of what nobody exceeds, and the
+// options say where it listens.
+func serve(ctx context.Context, w *measure.Work, store, free string, options ...string) (*servers.Process, error) {
 	binary, err := w.Server(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rules, err := w.Write("languages.yml", fmt.Sprintf(policy, windowLimit, windowSeconds, bucketPerHour, bucketBurst))
+	rules, err := w.Write("languages.yml", fmt.Sprintf(policy, free, windowLimit, windowSeconds, bucketPerHour, bucketBurst))
 	if err != nil {
 		return nil, err
 	}
