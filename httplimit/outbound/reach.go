@@ -111,13 +111,12 @@ func (r *reach) end(e *list.Element, began time.Time, err error, left bool) erro
 	switch {
 	case err == nil || errors.Is(err, headgate.ErrInvalid):
 		r.answers()
-	case left:
-	case r.away != nil && errors.Is(err, context.Canceled):
+	case r.away != nil && !left && errors.Is(err, context.Canceled):
 		return r.away
-	case r.away == nil && !r.vain.After(began):
+	case r.away == nil && !left && !r.vain.After(began):
 		r.lose(err)
 	case r.away == nil && r.asks.Len() == 0:
-		// Others were answered meanwhile, so only this one's part of the store is away.
+		// The last one to ask has left, or others were answered meanwhile and only its part of the store is away.
 		r.vain = time.Time{}
 	}
 	return err
@@ -144,9 +143,6 @@ func (r *reach) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.watched = r.asks.Len() > 0; !r.watched {
-		if r.away == nil {
-			r.vain = time.Time{} // Whoever has asked in vain has left, so nobody knows.
-		}
 		return
 	}
 	if left := time.Until(r.vain.Add(silence)); left > 0 {

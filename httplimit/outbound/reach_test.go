@@ -198,26 +198,41 @@ func (s *partly) Take(ctx context.Context, op headgate.Op, checks []headgate.Che
 	return s.remote.Take(ctx, op, checks, dst)
 }
 
+// soon is a store's answer that takes a while.
+func soon(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	}
+}
+
 // TestStoreThatNobodyAsks: a store is not taken for one that hangs because a caller has left, or one of several calls
-// has failed, and nobody asks it for a while.
+// has failed, and nobody asks it for a while. Nor is it when somebody asks again just before it would be.
 func TestStoreThatNobodyAsks(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(ctx context.Context, asked int64) error{
 		"a caller leaves": func(ctx context.Context, asked int64) error {
 			if asked == 1 {
 				<-ctx.Done()
+				return ctx.Err()
 			}
-			return ctx.Err()
+			return soon(ctx)
 		},
-		"one of two fails": func(_ context.Context, asked int64) error {
+		"one of two fails": func(ctx context.Context, asked int64) error {
 			if asked == 1 {
 				time.Sleep(20 * time.Millisecond)
 				return headgate.ErrUnavailable
 			}
-			return nil
+			if asked == 2 {
+				return nil
+			}
+			return soon(ctx)
 		},
 	} {
 		bubbletest.Test(t, func(t *testing.T) {
+			began := time.Now()
 			s := &partly{remote: newRemote(), take: take}
 			r := &reach{store: s}
 			ask := func(ctx context.Context) error {
@@ -239,10 +254,12 @@ func TestStoreThatNobodyAsks(t *testing.T) {
 				}
 			}
 			all.Wait()
-			time.Sleep(2 * silence)
-			before := s.asked.Load()
-			if err := ask(t.Context()); err != nil || s.asked.Load() != before+1 {
-				t.Errorf("%s: the store is well, and a call ends with %v", name, err)
+			for _, after := range []time.Duration{silence - 20*time.Millisecond, 3 * silence} {
+				time.Sleep(time.Until(began.Add(after)))
+				before := s.asked.Load()
+				if err := ask(t.Context()); err != nil || s.asked.Load() != before+1 {
+					t.Errorf("%s: the store is well, and a call after %v ends with %v", name, after, err)
+				}
 			}
 		})
 	}
