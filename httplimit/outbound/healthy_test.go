@@ -181,55 +181,63 @@ func TestOutages(t *testing.T) {
 	}
 }
 
+// middle returns the middle of what three runs in virtual time return. By chance, in one of some hundred the pace
+// grows just when a partner begins to take less, and has to be found out anew.
+func middle(t *testing.T, run func(t *testing.T) float64) float64 {
+	t.Helper()
+	var all [3]float64
+	for i := range all {
+		bubbletest.Test(t, func(t *testing.T) { all[i] = run(t) })
+	}
+	slices.Sort(all[:])
+	return all[1]
+}
+
 // TestPacedOutages: processes that keep to a pace when an outage begins send as many calls as before within 5 s of
 // its end, however long it was, and hardly any in it.
 func TestPacedOutages(t *testing.T) {
 	t.Parallel()
-	const rate, limit, runs = 90, 100, 3
+	const rate, limit = 90, 100 // in a second
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		for _, outage := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute, 10 * time.Minute} {
 			for _, processes := range []int{1, 3} {
 				if race.Enabled && (outage != 20*time.Second || processes == 1) {
 					continue
 				}
-				// In one of 500 runs, the rate grows just when the outage begins, and is found out anew afterwards.
-				answered, made := 0, 0
-				for range runs {
-					bubbletest.Test(t, func(t *testing.T) {
-						limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
-						down := false
-						p := &simulated{answer: func(r *http.Request, res *http.Response) error {
-							if down {
-								res.StatusCode = status
-							} else if d, err := limiter.Allow(r.Context(), ""); err != nil {
-								return err
-							} else if !d.Allowed {
-								res.StatusCode = http.StatusTooManyRequests
-							}
-							if res.StatusCode == http.StatusTooManyRequests {
-								res.Header.Set("Retry-After", "1")
-							}
-							return nil
-						}}
-						c := newTraffic(t, rate, processes, newRemote(), p)
-						for _, tr := range c.over {
-							tr.config.MaxWait = 2 * time.Second // None of one part waits in the next one.
+				share := middle(t, func(t *testing.T) float64 {
+					limiter := headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
+					down := false
+					p := &simulated{answer: func(r *http.Request, res *http.Response) error {
+						if down {
+							res.StatusCode = status
+						} else if d, err := limiter.Allow(r.Context(), ""); err != nil {
+							return err
+						} else if !d.Allowed {
+							res.StatusCode = http.StatusTooManyRequests
 						}
-						c.run(30 * time.Second)
-						down = true
-						p.attempts.Store(0)
-						_, calls := c.run(outage)
-						if n := int(p.attempts.Load()); n > calls[""]/20+20+rate/2 {
-							t.Errorf("%d processes, %d: %d attempts for %d calls in %v", processes, status, n, calls[""], outage)
+						if res.StatusCode == http.StatusTooManyRequests {
+							res.Header.Set("Retry-After", "1")
 						}
-						down = false
-						c.run(5 * time.Second)
-						good, all := c.run(10 * time.Second)
-						answered, made = answered+good[""], made+all[""]
-					})
-				}
-				if answered < made*8/10 {
-					t.Errorf("%d processes, from 5 s after %v of %d on, %d of %d calls were answered", processes, outage, status, answered, made)
+						return nil
+					}}
+					c := newTraffic(t, rate, processes, newRemote(), p)
+					for _, tr := range c.over {
+						tr.config.MaxWait = 2 * time.Second // None of one part waits in the next one.
+					}
+					c.run(30 * time.Second)
+					down = true
+					p.attempts.Store(0)
+					_, calls := c.run(outage)
+					if n := int(p.attempts.Load()); n > calls[""]/20+20+rate/2 {
+						t.Errorf("%d processes, %d: %d attempts for %d calls in %v", processes, status, n, calls[""], outage)
+					}
+					down = false
+					c.run(5 * time.Second)
+					good, all := c.run(10 * time.Second)
+					return float64(good[""]) / float64(all[""])
+				})
+				if share < 0.8 {
+					t.Errorf("%d processes, from 5 s after %v of %d on, %.3f of the calls were answered", processes, outage, status, share)
 				}
 			}
 		}
@@ -573,7 +581,7 @@ func TestPartnerTakesMoreAgain(t *testing.T) {
 			continue
 		}
 		for _, processes := range []int{1, 3} {
-			bubbletest.Test(t, func(t *testing.T) {
+			share := middle(t, func(t *testing.T) float64 {
 				limiter := func(limit int64) *headgate.Limiter {
 					return headgate.New(memory.New(), headgate.MustRule("partner", headgate.Limit{Count: limit, Period: time.Second, Burst: limit / 10}))
 				}
@@ -609,10 +617,12 @@ func TestPartnerTakesMoreAgain(t *testing.T) {
 				}
 				partner = limiter(usual)
 				c.run(within)
-				if good, calls := c.run(10 * time.Second); good[""] < calls[""]*9/10 {
-					t.Errorf("%d processes, %v after a partner took little for %v: %d of %d calls are answered", processes, within, during, good[""], calls[""])
-				}
+				good, calls := c.run(10 * time.Second)
+				return float64(good[""]) / float64(calls[""])
 			})
+			if share < 0.9 {
+				t.Errorf("%d processes, %v after a partner took little for %v: %.3f of the calls are answered", processes, within, during, share)
+			}
 		}
 	}
 }
