@@ -221,8 +221,8 @@ func (c *call) asked(now time.Time, admitted bool) {
 // far apart, so that hardly any fail.
 const longestApart = time.Second
 
-// alone has a call that limits of our own bind stand in their line while the store cannot decide. It reports false if
-// the call has done so.
+// alone has a call that limits of our own bind stand in their line while the store cannot decide. It reports false,
+// and does nothing, if none binds the call or it stands there already.
 func (c *call) alone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *call) alone() bool {
 		c.bounds[c.key] = b
 	}
 	b.alone, b.most = c.apart(), math.MaxInt
-	c.next, c.took = c.next.Add(-c.took), 0
+	c.yield()
 	return true
 }
 

@@ -75,7 +75,7 @@ func lasted(d *headgate.Decision) time.Duration {
 // tellAccepted tells the other processes that the partner accepts calls again.
 func (c *call) tellAccepted(ctx context.Context) {
 	forgotten := c.outages()
-	for _, counts := range c.outages() {
+	for _, counts := range forgotten {
 		forgotten = append(forgotten, claimOf(counts, pauseBurst))
 	}
 	if _, err := c.t.store.Take(ctx, headgate.OpReset, forgotten, nil); err != nil {

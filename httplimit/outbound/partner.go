@@ -144,8 +144,11 @@ func (p *partner) take(c *call, now time.Time) {
 func (c *call) giveBack() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.next, c.took = c.next.Add(-c.took), 0
+	c.yield()
 }
+
+// yield is giveBack with the mutex held.
+func (c *call) yield() { c.next, c.took = c.next.Add(-c.took), 0 }
 
 // soonest returns how long it takes at least until a call may be sent that has so many before it.
 func (p *partner) soonest(now time.Time, before int) time.Duration {
