@@ -145,7 +145,7 @@ func gives(c headgate.Check) bool { return c.GiveBack }
 // the same.
 func (s *Store) takeNoted(ctx context.Context, checks []headgate.Check, n *noteTerms, noted []headgate.Check) (reply, error) {
 	note := n.arguments(noted)
-	return s.inWindow(headgate.OpTake, func(began time.Time) (reply, error) {
+	return s.inWindow(ctx, headgate.OpTake, checks, func(began time.Time) (reply, error) {
 		q := s.requests.Get().(*request)
 		q.set(s.prefix, modeOnce, checks, s.likely(began))
 		keys, args := s.arguments(note, q)
@@ -288,7 +288,7 @@ func (s *Store) adjust(ctx context.Context, op headgate.Op, checks []headgate.Ch
 // settle runs refund.lua for checks whose counters are in one slot. It does not wait behind
 // decisions.
 func (s *Store) settle(ctx context.Context, how settlement, g *group) (reply, error) {
-	r, err := s.inWindow(how.op, func(began time.Time) (reply, error) {
+	r, err := s.inWindow(ctx, how.op, g.checks, func(began time.Time) (reply, error) {
 		keys, args := s.settleArguments(how, g, s.likely(began))
 		to := s.guard(keys[0])
 		if err := to.Begin(); err != nil {

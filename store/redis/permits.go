@@ -162,8 +162,11 @@ func (s *Store) beside(ctx context.Context, doing string, script *rueidis.Lua, k
 	defer cancel()
 	name := string(appendEscaped(append([]byte(s.prefix), kind...), key))
 	began := time.Now()
-	got, err := guard.Call(ctx, s.guard(name), func() (rueidis.RedisMessage, error) {
-		return script.Exec(ctx, s.client, []string{name}, args).ToMessage()
+	of := func() *guard.Server { return s.guard(name) }
+	got, err := guard.Patient(ctx, s.guards, of, true, func() (rueidis.RedisMessage, error) {
+		return guard.Call(ctx, of(), func() (rueidis.RedisMessage, error) {
+			return script.Exec(ctx, s.client, []string{name}, args).ToMessage()
+		})
 	})
 	if s.observing.tell != nil {
 		s.observe(slotOf(name), doing, began, err)

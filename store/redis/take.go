@@ -56,10 +56,15 @@ const windowTries = 4
 
 // inWindow makes a call until it was made for the calendar windows that the server's clock is in.
 // The call begins at the time that it is given.
-func (s *Store) inWindow(op headgate.Op, call func(began time.Time) (reply, error)) (reply, error) {
+//
+// While the server refuses such calls for a moment, they wait.
+func (s *Store) inWindow(ctx context.Context, op headgate.Op, checks []headgate.Check, call func(began time.Time) (reply, error)) (reply, error) {
 	for range windowTries {
-		began := time.Now()
-		r, err := call(began)
+		var began time.Time
+		r, err := guard.Patient(ctx, s.guards, func() *guard.Server { return s.guardOf(&checks[0]) }, op != headgate.OpPeek, func() (reply, error) {
+			began = time.Now()
+			return call(began)
+		})
 		if err != nil {
 			return r, err
 		}
@@ -96,7 +101,7 @@ func (s *Store) ask(ctx context.Context, op headgate.Op, checks []headgate.Check
 	if op == headgate.OpPeek {
 		mode = modePeek
 	}
-	return s.inWindow(op, func(began time.Time) (reply, error) {
+	return s.inWindow(ctx, op, checks, func(began time.Time) (reply, error) {
 		q := s.requests.Get().(*request)
 		q.set(s.prefix, mode, checks, s.likely(began))
 		if s.combiner != nil {
@@ -145,6 +150,14 @@ func (s *Store) take(ctx context.Context, op headgate.Op, keys, args []string, c
 		return reply{}, err
 	}
 	return all.next()
+}
+
+// guardOf returns the guard of the server that has the counters of a check.
+func (s *Store) guardOf(c *headgate.Check) *guard.Server {
+	if s.cluster == nil {
+		return s.guards.Any()
+	}
+	return s.placesNow().guard(s.slotOfCheck(c), s.guards.Any())
 }
 
 // guard returns the guard of the server that has a key. On a cluster, its map of the slots may be a

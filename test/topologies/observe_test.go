@@ -73,8 +73,8 @@ func TestObserver(t *testing.T) {
 			if _, err := store.Take(t.Context(), headgate.OpTake, check, nil); err == nil {
 				t.Error("a server that is gone has answered")
 			}
-			if _, failures = all.now(); failures[s.Addr()] != 1 {
-				t.Errorf("failures are %v, want one of %s", failures, s.Addr())
+			if _, failures = all.now(); failures[s.Addr()] < 1 || len(failures) > 1 { // each time that it was made again
+				t.Errorf("failures are %v, want some of %s", failures, s.Addr())
 			}
 		})
 	})

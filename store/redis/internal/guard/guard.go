@@ -90,7 +90,8 @@ type Server struct {
 	failed   atomic.Bool  // the call that ended last had no answer
 	answered atomic.Int64 // when a call began that was answered recently
 
-	lane lane
+	lane     lane
+	refusing refusing
 }
 
 const (
@@ -110,6 +111,8 @@ const (
 func newServer(name string, options *Options) *Server {
 	s := &Server{name: name, options: options}
 	s.lane.timeout = options.Timeout
+	s.refusing.turn = make(chan struct{}, 1)
+	s.refusing.turn <- struct{}{}
 	return s
 }
 

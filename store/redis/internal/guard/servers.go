@@ -3,12 +3,14 @@ package guard
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Servers are the guards of all servers of a store. They are safe for concurrent use.
 type Servers struct {
 	options Options
 	any     *Server
+	refused atomic.Int64 // how many servers refuse calls that wait
 
 	mu     sync.Mutex // guards what follows
 	of     map[string]*Server
@@ -29,8 +31,9 @@ func (s *Servers) Any() *Server { return s.any }
 func (s *Servers) Of(nodes []string) []*Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.of {
+	for name, one := range s.of {
 		if !slices.Contains(nodes, name) {
+			s.answered(&one.refusing) // by those that have its slots now
 			delete(s.of, name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/headgate/headgate/store/redis/internal/guard"
 	"github.com/headgate/headgate/store/redis/internal/refusal"
 )
 
@@ -43,7 +44,7 @@ type dialer = func(ctx context.Context, address string, d *net.Dialer, config *t
 
 // dropEvery is the shortest time between two closings, while the name leads to a replica, and between
 // two doubts of what Sentinels say.
-const dropEvery = time.Second
+const dropEvery = 200 * time.Millisecond
 
 func newLinks(connect dialer) *Links {
 	return &Links{connect: connect, open: make(map[*link]struct{})}
@@ -56,12 +57,17 @@ type link struct {
 	address   string
 	dedicated bool
 	gathering gathering
+	replica   atomic.Bool // it is closed because it leads to a replica
 }
 
 // dialer returns the dialer of the client of a reign, which is nil without Sentinels.
 func (l *Links) dialer(of *reign) dialer {
 	return func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		return l.dial(ctx, of, address, d, config)
+		c, err := l.dial(ctx, of, address, d, config)
+		if err != nil {
+			return nil, guard.Unreached(err)
+		}
+		return c, nil
 	}
 }
 
@@ -86,7 +92,7 @@ func (l *Links) dial(ctx context.Context, of *reign, address string, d *net.Dial
 	if dedicated {
 		c = newDedicatedConn(c)
 	}
-	one := &link{c, l, of, address, dedicated, gathering{calls: &l.calls}}
+	one := &link{Conn: c, links: l, reign: of, address: address, dedicated: dedicated, gathering: gathering{calls: &l.calls}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || dedicated && l.over || of != nil && (of.over || !l.primary.leads(address)) {
@@ -101,7 +107,23 @@ func (l *link) Write(b []byte) (int, error) {
 	if !l.dedicated {
 		l.gathering.wait()
 	}
-	return l.Conn.Write(b)
+	n, err := l.Conn.Write(b)
+	return n, l.explained(err)
+}
+
+// Read implements [net.Conn].
+func (l *link) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	return n, l.explained(err)
+}
+
+// explained returns the error of a call: a replica has charged nothing, so calls that end with its
+// connection may be made again.
+func (l *link) explained(err error) error {
+	if err != nil && l.replica.Load() {
+		return guard.Unreached(err)
+	}
+	return err
 }
 
 // Close implements [net.Conn].
@@ -114,7 +136,7 @@ func (l *link) Close() error {
 
 // Note is told the errors of calls. If the server refused a call because it is a replica, Note closes
 // all connections, at most once per dropEvery. Calls in flight end with an error, but the replica
-// would have refused them anyway. Behind Sentinels it asks these instead: the replica may be the old
+// would have refused them, too. Behind Sentinels it asks these instead: the replica may be the old
 // primary of a handover. Nodes of a cluster say where the primary is.
 func (l *Links) Note(err error) {
 	if l.Dedicated == nil && l.primary == nil || err == nil {
@@ -129,7 +151,7 @@ func (l *Links) Note(err error) {
 		}
 		return
 	}
-	l.drop(func(*link) bool { return true })
+	l.drop(func(one *link) bool { one.replica.Store(true); return true })
 }
 
 // due reports whether dropEvery has passed since it last returned true.
