@@ -16,8 +16,8 @@ import (
 // A single client would have to close those connections, and would fail calls that the old primary
 // is about to answer: 13 to 16 of 60,000 in a planned handover.
 //
-// The calls that the old primary still admits are not more than it admitted before the Sentinels
-// announced the new one. If it is a replica by then, it refuses them.
+// While a replica is being promoted, calls wait: what the old primary admits once it has been is lost, and
+// what it admitted some milliseconds before has reached the replica.
 type following struct {
 	rueidis.Client // the first one, for what needs no connection
 
@@ -26,6 +26,7 @@ type following struct {
 	timeout time.Duration // by when every call has ended
 	within  time.Duration // handOverWithin
 	now     atomic.Pointer[reign]
+	held    atomic.Pointer[chan struct{}] // closed when calls need not wait any more; nil if they need not
 }
 
 // reign is the client that calls use as long as the Sentinels name the same primary.
@@ -34,9 +35,13 @@ type reign struct {
 	over   bool // no more connections are allowed; guarded by the mutex of Links
 }
 
-// handOverWithin is how long a new primary may take for its first answers. Until then the old one is
-// asked, and what it admits is lost.
-const handOverWithin = 200 * time.Millisecond
+const (
+	// handOverWithin is how long a new primary may take for its first answers. Until then the old one is
+	// asked, and what it admits is lost.
+	handOverWithin = 200 * time.Millisecond
+	// heldWithin is how long calls wait for a promotion. A Sentinel takes about 100 ms for it.
+	heldWithin = 300 * time.Millisecond
+)
 
 // follow returns a client of the primary that Sentinels name, for calls that end within the timeout.
 // The Sentinels are asked for the first time within the dialer's timeout.
@@ -44,7 +49,7 @@ func (l *Links) follow(ctx context.Context, t *Target, option rueidis.ClientOpti
 	first := &reign{}
 	option.DialCtxFn = l.dialer(first)
 	f := &following{links: l, option: option, timeout: timeout, within: handOverWithin}
-	if l.primary, err = t.follow(option.Dialer.Timeout, f.move); err != nil {
+	if l.primary, err = t.follow(option.Dialer.Timeout, f.hold, f.move); err != nil {
 		return nil, err
 	}
 	first.client, err = rueidis.NewClient(option)
@@ -60,8 +65,34 @@ func (l *Links) follow(ctx context.Context, t *Target, option rueidis.ClientOpti
 	return f, nil
 }
 
+// hold has calls wait until the primary moves, or has not moved for a while.
+func (f *following) hold() {
+	held := make(chan struct{})
+	if f.held.CompareAndSwap(nil, &held) {
+		time.AfterFunc(heldWithin, func() { f.release(&held) })
+	}
+}
+
+func (f *following) release(held *chan struct{}) {
+	if held != nil && f.held.CompareAndSwap(held, nil) {
+		close(*held)
+	}
+}
+
+// client is that of the primary, when calls need not wait.
+func (f *following) client(ctx context.Context) rueidis.Client {
+	if held := f.held.Load(); held != nil {
+		select {
+		case <-*held:
+		case <-ctx.Done(): // the call fails with that
+		}
+	}
+	return f.now.Load().client
+}
+
 // move follows to a new primary.
 func (f *following) move(address string) {
+	defer func() { f.release(f.held.Load()) }()
 	old, next := f.now.Load(), &reign{}
 	if old != nil {
 		option := f.option
@@ -85,12 +116,12 @@ func (f *following) move(address string) {
 
 // Do implements [rueidis.Client].
 func (f *following) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
-	return f.now.Load().client.Do(ctx, command)
+	return f.client(ctx).Do(ctx, command)
 }
 
 // DoMulti implements [rueidis.Client].
 func (f *following) DoMulti(ctx context.Context, commands ...rueidis.Completed) []rueidis.RedisResult {
-	return f.now.Load().client.DoMulti(ctx, commands...)
+	return f.client(ctx).DoMulti(ctx, commands...)
 }
 
 // Receive implements [rueidis.Client].

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,11 +20,16 @@ type sentinel struct {
 	address  string
 	listener net.Listener
 	accepted atomic.Int64 // connections
+	hellos   atomic.Int64 // how often it was asked what it is
 
 	mu          sync.Mutex
 	reply       string                // to SENTINEL GET-MASTER-ADDR-BY-NAME, or "" if it hangs
 	epoch       int                   // of the primary that it names
-	hidden      bool                  // the user may not ask for the epoch
+	hidden      bool                  // the user may not ask for more than the address
+	id          string                // "" if the user may not ask for it
+	others      []map[string]string   // the Sentinels that it knows
+	replicas    []map[string]string   // and the replicas
+	role        string                // what it says that it is, when it stands in for a server
 	subscribers map[string][]net.Conn // by channel
 	held        []net.Conn            // of those who wait for the reply to GET held
 }
@@ -36,7 +42,34 @@ func naming(host, port string) string {
 const (
 	nobody  = "_\r\n"
 	hanging = ""
+	refused = "-NOPERM this user has no permissions to run the command\r\n"
 )
+
+// list is a reply of several names with values.
+func list(all ...map[string]string) string {
+	var reply strings.Builder
+	fmt.Fprintf(&reply, "*%d\r\n", len(all))
+	for _, one := range all {
+		fmt.Fprintf(&reply, "%%%d\r\n", len(one))
+		for name, value := range one {
+			fmt.Fprintf(&reply, "+%s\r\n+%s\r\n", name, value)
+		}
+	}
+	return reply.String()
+}
+
+// instance is how a Sentinel describes a server that it knows.
+func (s *sentinel) instance(flags string) map[string]string {
+	host, port, _ := net.SplitHostPort(s.address)
+	return map[string]string{"runid": s.id, "ip": host, "port": port, "flags": flags}
+}
+
+// set changes what it answers.
+func (s *sentinel) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
 
 func startSentinel(t *testing.T, reply string) *sentinel {
 	t.Helper()
@@ -78,7 +111,10 @@ func (s *sentinel) serve(c net.Conn) {
 			if reply != hanging {
 				reply = "%3\r\n+server\r\n+redis\r\n+version\r\n+7.0.0\r\n+proto\r\n:3\r\n"
 			}
-		case "SUBSCRIBE +switch-master", "SUBSCRIBE +failover-state-reconf-slaves":
+		case "HELLO":
+			s.hellos.Add(1)
+			reply = list(map[string]string{"role": s.role})[len("*1\r\n"):]
+		case "SUBSCRIBE +switch-master", "SUBSCRIBE +failover-state-reconf-slaves", "SUBSCRIBE +selected-slave":
 			s.subscribers[words[1]] = append(s.subscribers[words[1]], c)
 			reply = ">3\r\n+subscribe\r\n+" + words[1] + "\r\n:1\r\n"
 		case "SENTINEL GET-MASTER-ADDR-BY-NAME":
@@ -88,12 +124,22 @@ func (s *sentinel) serve(c net.Conn) {
 		case "GET k": // by a client that takes it for the primary
 			reply = "-READONLY You can't write against a read only replica.\r\n"
 		case "SENTINEL MASTER":
-			reply = fmt.Sprintf("*2\r\n$12\r\nconfig-epoch\r\n:%d\r\n", s.epoch)
+			reply = list(map[string]string{"config-epoch": strconv.Itoa(s.epoch)})[len("*1\r\n"):]
 			if s.hidden {
-				reply = "-NOPERM this user has no permissions to run the command\r\n"
+				reply = refused
 			}
 		case "SENTINEL SENTINELS":
-			reply = "*0\r\n"
+			reply = list(s.others...)
+		case "SENTINEL REPLICAS":
+			reply = list(s.replicas...)
+			if s.hidden {
+				reply = refused
+			}
+		case "SENTINEL MYID":
+			reply = "+" + s.id + "\r\n"
+			if s.id == "" {
+				reply = refused
+			}
 		default:
 			reply = "+OK\r\n"
 		}
@@ -143,6 +189,16 @@ func (s *sentinel) announces(reply, channel, message string) {
 	}
 }
 
+// until waits for what must come to be.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited a minute: ", what)
+		}
+	}
+}
+
 // followed follows the primary of Sentinels that are asked only if something has happened. moves
 // receives the addresses of primaries.
 func followed(t *testing.T, connect time.Duration, sentinels ...*sentinel) (p *primary, moves chan string) {
@@ -152,7 +208,7 @@ func followed(t *testing.T, connect time.Duration, sentinels ...*sentinel) (p *p
 		to.Hosts = append(to.Hosts, s.address)
 	}
 	moves = make(chan string, 16)
-	p, err := to.follow(connect, func(address string) { moves <- address })
+	p, err := to.follow(connect, func() {}, func(address string) { moves <- address })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,16 +276,8 @@ func TestHighestEpochIsBelieved(t *testing.T) {
 				}
 				return nil
 			}
-			until := func(what string, is func() bool) {
-				t.Helper()
-				for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Fatal("waited a minute: ", what)
-					}
-				}
-			}
 			for _, s := range all {
-				until("all have answered", func() bool { return answer(s).address == old })
+				until(t, "all have answered", func() bool { return answer(s).address == old })
 			}
 			leader.promotes(at("10.0.0.2"))
 			if got := <-moves; got != next {
@@ -238,7 +286,7 @@ func TestHighestEpochIsBelieved(t *testing.T) {
 			p.doubt(next)
 			p.doubt(old)
 			leader.gone()
-			until("the leader is missed", func() bool { return answer(leader).failed })
+			until(t, "the leader is missed", func() bool { return answer(leader).failed })
 			if len(moves) != 0 || !p.leads(next) {
 				t.Errorf("it goes back to %s", <-moves)
 			}
@@ -247,6 +295,151 @@ func TestHighestEpochIsBelieved(t *testing.T) {
 				t.Errorf("the primary after that is %s", got)
 			}
 		})
+	}
+}
+
+// TestPromotedReplicaIsBelieved: the replica that a Sentinel promotes is the primary as soon as it says so,
+// before any Sentinel names it, and only as long as that Sentinel goes on. Calls wait meanwhile.
+func TestPromotedReplicaIsBelieved(t *testing.T) {
+	t.Parallel()
+	const old = "10.0.0.1:6379"
+	next := startSentinel(t, nobody) // stands in for the replica
+	next.role = "replica"
+	all := []*sentinel{startSentinel(t, naming("10.0.0.1", "6379")), startSentinel(t, naming("10.0.0.1", "6379"))}
+	to := &Target{Topology: Sentinels, Master: "main", ConnectTimeout: time.Minute, refresh: time.Hour, Hosts: []string{all[0].address, all[1].address}}
+	moving, moves := make(chan bool, 16), make(chan string, 16)
+	p, err := to.follow(time.Minute, func() { moving <- true }, func(address string) { moves <- address })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	if got := <-moves; got != old {
+		t.Fatalf("the primary is %s", got)
+	}
+	chosen := func(flags string) {
+		all[0].set(func() { all[0].replicas = []map[string]string{next.instance(flags)} })
+		p.look()
+	}
+	asked := func(before int64) bool { return next.hellos.Load() > before+1 }
+	for range 2 { // and when it is promoted again
+		chosen("slave,promoted")
+		<-moving
+		before := next.hellos.Load()
+		until(t, "it has been asked after it was chosen", func() bool { return asked(before) })
+		if len(moves) != 0 || !p.leads(old) {
+			t.Errorf("it is believed, and says that it is a replica")
+		}
+		next.set(func() { next.role = "master" })
+		if got := <-moves; got != next.address {
+			t.Errorf("the next primary is %s", got)
+		}
+		p.doubt(next.address)
+		next.set(func() { next.role = "replica" })
+		chosen("slave") // the failover was given up
+		if got := <-moves; got != old {
+			t.Errorf("the primary after that is %s", got)
+		}
+	}
+	if len(moving) != 0 {
+		t.Error("calls wait once more")
+	}
+}
+
+// TestSentinelWithTwoNames: a Sentinel that the URL names by host, and that others know by its address, is
+// connected to once: by its name if it has answered by that first, and otherwise from then on.
+func TestSentinelWithTwoNames(t *testing.T) {
+	t.Parallel()
+	a, b := startSentinel(t, naming("10.0.0.1", "6379")), startSentinel(t, naming("10.0.0.1", "6379"))
+	a.id, b.id = "a", "b"
+	a.others = []map[string]string{b.instance("sentinel")}
+	b.others = []map[string]string{a.instance("sentinel")}
+	_, port, err := net.SplitHostPort(b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &Target{Topology: Sentinels, Master: "main", ConnectTimeout: time.Minute, refresh: time.Hour, Hosts: []string{a.address, net.JoinHostPort("localhost", port)}}
+	p, err := to.follow(time.Minute, func() {}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	watching := func() (all []string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, s := range p.sentinels {
+			if s.address != "" {
+				all = append(all, s.at)
+			}
+		}
+		return all
+	}
+	until(t, "both have answered", func() bool { return len(watching()) == 2 })
+	if n := b.accepted.Load(); n != 1 || !slices.Equal(watching(), to.Hosts) {
+		t.Errorf("%d connections to the second, and %v are watched", n, watching())
+	}
+	// As if it had failed by its name at first, and was known by its address.
+	p.mu.Lock()
+	p.watchOne(t.Context(), &watched{at: b.address, says: says{id: "b"}})
+	p.mu.Unlock()
+	until(t, "it is connected to twice", func() bool { return b.accepted.Load() == 2 })
+	until(t, "and not watched twice", func() bool { return slices.Equal(watching(), to.Hosts) })
+}
+
+// TestSentinelsSetUpAnew: their epochs begin at 0 again. One that has lost what it knew is not believed,
+// most of them are, whatever is left of the old ones, and then the next epoch.
+func TestSentinelsSetUpAnew(t *testing.T) {
+	t.Parallel()
+	at := func(n int) string { return naming(fmt.Sprint("10.0.0.", n), "6379") }
+	var all []*sentinel
+	for range 3 {
+		s := startSentinel(t, at(1))
+		s.epoch = 5
+		all = append(all, s)
+	}
+	p, moves := followed(t, time.Minute, all...)
+	if got := <-moves; got != "10.0.0.1:6379" {
+		t.Fatalf("the primary is %s", got)
+	}
+	until(t, "all have answered", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return !slices.ContainsFunc(p.sentinels, func(s *watched) bool { return s.highest != 5 })
+	})
+	sets := func(s *sentinel, epoch, primary int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.epoch, s.reply = epoch, at(primary)
+	}
+	heard := func(n int) {
+		p.look()
+		until(t, "what they say is heard", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			anew := 0
+			for _, s := range p.sentinels {
+				if s.anew {
+					anew++
+				}
+			}
+			return anew == n
+		})
+	}
+	sets(all[0], 0, 2)
+	heard(1)
+	if len(moves) != 0 || !p.leads("10.0.0.1:6379") {
+		t.Errorf("a single one leads to %s", <-moves)
+	}
+	sets(all[1], 0, 2)
+	heard(2)
+	if got := <-moves; got != "10.0.0.2:6379" {
+		t.Errorf("the next primary is %s", got)
+	}
+	sets(all[2], 0, 2)
+	heard(0) // all begin anew
+	sets(all[2], 1, 3)
+	p.look()
+	if got := <-moves; got != "10.0.0.3:6379" {
+		t.Errorf("the primary after that is %s", got)
 	}
 }
 
@@ -347,17 +540,9 @@ func TestHandOver(t *testing.T) {
 	}
 	defer links.Close()
 	defer client.Close()
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("waited a minute: ", what)
-			}
-		}
-	}
 	underWay := make(chan error, 1)
 	go func() { underWay <- client.Do(t.Context(), client.B().Get().Key("held").Build()).Error() }()
-	until("the old primary holds the call", func() bool {
+	until(t, "the old primary holds the call", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		return len(old.held) == 1
@@ -366,7 +551,7 @@ func TestHandOver(t *testing.T) {
 	follows.within = time.Minute // a busy machine has time
 	a.moves(names(next))
 	links.primary.look()
-	until("another client takes the calls", func() bool { return follows.now.Load().client != follows.Client })
+	until(t, "another client takes the calls", func() bool { return follows.now.Load().client != follows.Client })
 	if err := client.Do(t.Context(), client.B().Ping().Build()).Error(); err != nil {
 		t.Errorf("a call to the new primary: %v", err)
 	}
@@ -380,7 +565,7 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("the call that was under way ended with %v, want the old primary's answer", err)
 	}
 	links.Note(err)
-	until("the old connection is closed", func() bool {
+	until(t, "the old connection is closed", func() bool {
 		links.mu.Lock()
 		defer links.mu.Unlock()
 		for one := range links.open {
