@@ -48,7 +48,7 @@ func TestThrottle(t *testing.T) {
 			for _, outage := range []time.Duration{20 * time.Second, time.Minute, 10 * time.Minute, time.Hour} {
 				c := begin(every)
 				sent, calls := c.run(outage, false, endpoints...)
-				if sent > calls/20+2*enough+int(shortest/every) || sent < int(outage/longest) {
+				if sent > calls/20+2*fewest+int(shortest/every) || sent < int(outage/longest) {
 					t.Errorf("%d endpoints, a call each %v: %d of %d were sent within %v", len(endpoints), every, sent, calls, outage)
 				}
 				c.run(longest, true, endpoints...)
@@ -121,7 +121,16 @@ func TestThrottlePartialFailure(t *testing.T) {
 	for _, is := range []struct {
 		every        time.Duration
 		accepts, min float64 // shares
-	}{{100 * time.Millisecond, 0.5, 0.97}, {10 * time.Millisecond, 0.5, 1}, {100 * time.Millisecond, 0.2, 0.2}, {10 * time.Millisecond, 0.2, 0.95}} {
+	}{
+		{100 * time.Millisecond, 0.5, 0.99},
+		{10 * time.Millisecond, 0.5, 1},
+		{100 * time.Millisecond, 0.3, 0.95},
+		{10 * time.Millisecond, 0.3, 0.99},
+		{100 * time.Millisecond, 0.2, 0.8},
+		{10 * time.Millisecond, 0.2, 0.95},
+		{100 * time.Millisecond, 0.1, 0.5},
+		{10 * time.Millisecond, 0.1, 0.1},
+	} {
 		c := begin(is.every)
 		sent, calls := 0, 0
 		for range 60_000 {
@@ -165,40 +174,117 @@ func TestThrottleStaysClosed(t *testing.T) {
 	}
 }
 
+// TestThrottleLearnsAnew: a service that has accepted a part for long is found to be down nearly as soon as any other.
+func TestThrottleLearnsAnew(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	c := begin(100 * time.Millisecond)
+	for range 10_000 {
+		c.run(c.every, random.Float64() < 0.3, "a")
+	}
+	if sent, calls := c.run(time.Minute, false, "a"); sent > most+20 {
+		t.Errorf("%d of %d calls were sent", sent, calls)
+	}
+	c.run(time.Minute, true, "a")
+	if sent, calls := c.run(time.Minute, false, "a"); sent > calls/20 {
+		t.Errorf("after a good minute, %d of %d calls were sent", sent, calls)
+	}
+}
+
 // TestThrottleInTurn: clients that tell each other of rejections fail calls after fewer of their own, and one whose turn
 // it is not to send a call sends the next one when it was told to.
 func TestThrottleInTurn(t *testing.T) {
 	t.Parallel()
 	c := begin(100 * time.Millisecond)
+	enough := Row{fewest, time.Minute}
 	c.throttle.Wait("a", c.now)
-	c.throttle.Enough("a", c.now, time.Minute, time.Minute)
+	c.throttle.Hear("a", c.now, enough, enough)
 	for range few {
 		c.throttle.Rejected("a", c.now)
 	}
 	if c.throttle.Closed("a") {
 		t.Error("what others were rejected fails calls of one that was not")
 	}
-	c.throttle.Enough("a", c.now, 0, 0)
-	if c.throttle.Closed("a") {
-		t.Error("too few rejections fail calls")
+	for what, row := range map[string]Row{"too few rejections": {fewest - 1, time.Minute}, "rejections within a short time": {fewest, shortest / 2}} {
+		c.throttle.Hear("a", c.now, row, row)
+		if alone, _, _ := c.throttle.Probe("a"); c.throttle.Closed("a") || alone != 0 {
+			t.Errorf("%s fail calls", what)
+		}
 	}
-	c.throttle.Enough("a", c.now, shortest/2, 0)
-	if this, all := c.throttle.Apart("a"); c.throttle.Closed("a") || this != 0 || all != 0 {
-		t.Error("rejections within a short time fail calls")
+	c.throttle.Hear("a", c.now, Row{fewest, time.Second}, enough)
+	if alone, all, _ := c.throttle.Probe("a"); !c.throttle.Closed("a") || c.throttle.Closed("b") || alone != time.Second || all {
+		t.Errorf("closed for the endpoint: %v, for another: %v, with %v between calls to all: %v", c.throttle.Closed("a"), c.throttle.Closed("b"), alone, all)
 	}
-	c.throttle.Enough("a", c.now, time.Second, 0)
-	if this, all := c.throttle.Apart("a"); !c.throttle.Closed("a") || c.throttle.Closed("b") || this != time.Second || all != 0 {
-		t.Errorf("closed for the endpoint: %v, for another: %v, with %v and %v between calls", c.throttle.Closed("a"), c.throttle.Closed("b"), this, all)
+	if c.throttle.Postpone("a", c.now, time.Minute, fewest-1) || !c.throttle.Postpone("a", c.now, 300*time.Millisecond, fewest) {
+		t.Error("a call is sent in turn though others were rejected too few, or is not though they were rejected enough")
 	}
-	c.throttle.Postpone("a", c.now, 300*time.Millisecond)
 	if wait := c.throttle.Wait("a", c.now); wait != 300*time.Millisecond {
 		t.Errorf("the next call is sent in %v", wait)
 	}
-	c.throttle.Enough("a", c.now, 0, time.Second)
-	if !c.throttle.Closed("b") {
-		t.Error("several endpoints reject, and calls to others are sent")
+	c.throttle.Rejected("b", c.now)
+	c.throttle.Rejected("b", c.now)
+	c.throttle.Hear("b", c.now, Row{}, enough)
+	if alone, all, _ := c.throttle.Probe("c"); !c.throttle.Closed("c") || alone != longest || !all {
+		t.Errorf("several endpoints reject, and calls to others are sent, %v apart", alone)
 	}
-	if c.throttle.Accepted("b") || c.throttle.Closed("b") || !c.throttle.Accepted("a") || c.throttle.Accepted("a") {
-		t.Error("a call that is accepted does not end the row of rejections")
+}
+
+// TestThrottleTells: what is told of rejections is neither told twice, nor often, nor while calls fail, and whoever has
+// told of them says when they are over.
+func TestThrottleTells(t *testing.T) {
+	t.Parallel()
+	c := begin(time.Millisecond)
+	told, times := 0, 0
+	for range 2000 {
+		for range 3 {
+			c.throttle.Rejected("a", c.now)
+		}
+		if this, all := c.throttle.Tell("a", c.now); this > 0 {
+			told, times = told+this, times+1
+			if all > this {
+				t.Errorf("%d rejections by the endpoint, and %d by all", this, all)
+			}
+			if !c.throttle.Accepted("a") {
+				t.Error("what was told is not taken back")
+			}
+		} else if c.throttle.Accepted("a") {
+			t.Error("what was not told is taken back")
+		}
+		c.now = c.now.Add(c.every)
+	}
+	if want := tellings + int(2*time.Second/shortest) - 1; times != want || told != 3*times {
+		t.Errorf("told %d times of %d rejections, want %d times", times, told, want)
+	}
+	c.now = c.now.Add(time.Minute)
+	told = 0
+	for range 2 * shortest / c.every {
+		c.throttle.Rejected("a", c.now)
+		this, _ := c.throttle.Tell("a", c.now)
+		if told += this; this > 0 && c.throttle.Closed("a") {
+			t.Error("it is told of rejections while calls fail")
+		}
+		c.now = c.now.Add(c.every)
+	}
+	if _, _, rest := c.throttle.Probe("a"); told+rest != most && rest != 1 {
+		t.Errorf("told of %d rejections in a row, and then of %d", told, rest)
+	}
+}
+
+// TestPause: a retry waits until a pause of the service would be over, but not because of a rejection now and then.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	c := begin(time.Millisecond)
+	for i := range few {
+		if wait := c.throttle.Pause("a", c.now); wait != 0 {
+			t.Errorf("after %d rejections, a retry waits for %v", i, wait)
+		}
+		c.throttle.Rejected("a", c.now)
+	}
+	c.now = c.now.Add(shortest / 4)
+	if wait := c.throttle.Pause("a", c.now); wait < shortest*3/4 || wait > shortest*5/4 {
+		t.Errorf("a retry waits for %v", wait)
+	}
+	if wait := c.throttle.Pause("a", c.now.Add(2*shortest)); wait != 0 {
+		t.Errorf("after long, a retry waits for %v", wait)
 	}
 }

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -39,7 +40,7 @@ func TestFleetNoticesTogether(t *testing.T) {
 				down = true
 				p.attempts.Store(0)
 				_, calls := c.run(time.Minute)
-				if n := int(p.attempts.Load()); n > calls[""]/20+alike+5*is.processes {
+				if n := int(p.attempts.Load()); n > calls[""]/20+5*is.processes {
 					t.Errorf("%+v, Retry-After: %q: %d attempts for %d calls in the outage", is, pause, n, calls[""])
 				}
 				down = false
@@ -49,6 +50,59 @@ func TestFleetNoticesTogether(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPartRejected: a partner that rejects a part at random gets nearly all calls, however many processes make them, and
+// the store is not asked for each that is rejected.
+func TestPartRejected(t *testing.T) {
+	t.Parallel()
+	const during = time.Minute
+	for _, is := range []struct {
+		rate, processes int
+		rejects, least  float64 // shares
+	}{{100, 1, 0.3, 0.7}, {100, 3, 0.5, 0.47}, {10, 3, 0.7, 0.2}, {100, 8, 0.7, 0.25}, {100, 20, 0.7, 0.25}} {
+		if race.Enabled && is.processes > 3 {
+			continue
+		}
+		for _, status := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests} {
+			var asked int64
+			share := middle(t, func(t *testing.T) float64 {
+				shared := &counted{remote: newRemote()}
+				c := newTraffic(t, is.rate, is.processes, shared, &simulated{answer: func(_ *http.Request, res *http.Response) error {
+					if rand.Float64() < is.rejects {
+						res.StatusCode = status
+					}
+					return nil
+				}})
+				good, calls := c.run(during)
+				attempts := c.over[0].base.(*simulated).attempts.Load()
+				asked = max(asked, shared.asked.Load()-attempts)
+				return float64(good[""]) / float64(calls[""])
+			})
+			if most := int64(6 * float64(is.processes) * during.Seconds()); share < is.least || asked > most {
+				t.Errorf("%+v, %d: %.3f of the calls are answered; the store is asked %d times, want at most %d", is, status, share, asked, most)
+			}
+		}
+	}
+}
+
+// TestShortOutages: retries get over what lasts for a moment only.
+func TestShortOutages(t *testing.T) {
+	t.Parallel()
+	for rate, processes := range map[int]int{10: 1, 30: 3, 100: 1} {
+		bubbletest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			c := newTraffic(t, rate, processes, newRemote(), &simulated{answer: func(_ *http.Request, res *http.Response) error {
+				if time.Since(began)%(5*time.Second) < 300*time.Millisecond {
+					res.StatusCode = http.StatusServiceUnavailable
+				}
+				return nil
+			}})
+			if good, calls := c.run(2 * time.Minute); good[""] < calls[""]*99/100 {
+				t.Errorf("%d processes: %d of %d calls were answered", processes, good[""], calls[""])
+			}
+		})
 	}
 }
 

@@ -204,6 +204,9 @@ func (c *call) retry(try int, hint *Hint) (wait time.Duration, ok bool) {
 	if wait > c.left || hint.Wait > c.t.config.MaxPause || admission.EndsWithin(c.ctx, wait) {
 		return 0, false
 	}
+	if pause := c.Pause(c.endpoint, time.Now()); wait < pause && pause <= c.left && !admission.EndsWithin(c.ctx, pause) {
+		wait = pause
+	}
 	return wait, !c.Closed(c.endpoint) && c.Take()
 }
 
