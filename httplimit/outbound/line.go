@@ -138,6 +138,7 @@ type bound struct {
 	// one more for each that was admitted since. So many calls that wait do not all ask for one place.
 	asking, most int
 	alone        time.Duration // between two calls while the store cannot decide; 0 while it can
+	stays        bool          // until a timer ends, though nobody waits
 }
 
 func newBound(mu *sync.Mutex) *bound {
@@ -268,11 +269,15 @@ func (c *call) tidy(now time.Time) {
 		return
 	}
 	if wait := b.opens.Add(late).Sub(now); b.alone > 0 && wait > 0 { // The next call has to be apart, too.
-		time.AfterFunc(wait, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.tidy(time.Now())
-		})
+		if !b.stays {
+			b.stays = true
+			time.AfterFunc(wait, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				b.stays = false
+				c.tidy(time.Now())
+			})
+		}
 		return
 	}
 	delete(c.bounds, c.key)

@@ -18,7 +18,8 @@ import (
 )
 
 // Transport is an [http.RoundTripper] that keeps within limits. It is safe for concurrent
-// use; make one with [New].
+// use; make one with [New]. There is nothing to close: what it does beside its calls, such as telling
+// other processes by the store, ends by itself within two seconds of the last one.
 type Transport struct {
 	config    Config
 	store     headgate.Store  // nil if nothing is shared
