@@ -42,6 +42,9 @@ const (
 	recall = 0.8
 	// rise is the factor by which a test raises the base at most if as much gets done as usual.
 	rise = 1.1
+	// brake is how many times as long as long work a piece of work takes that lets the limit double no further. Without
+	// it, the limit would be far too high before a window shows that work waits. 1.5 and 2 measured alike.
+	brake = 1.5
 	// settles is how long a test waits at most until its change shows.
 	settles = 3 * time.Second
 )
@@ -206,6 +209,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 			k.compare(&w, &s)
 		}
 	}
+	start := k.recent.limit // when the window began
 	// The durations before a change of the limit are taken from several windows.
 	if s.n > 0 {
 		k.recent.add(&s)
@@ -263,7 +267,8 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	switch {
 	case (s.binds || s.odd) && k.probe(now, before):
 	case surely(doubt/4.) > grows:
-		k.steady, k.streak = true, 0
+		// Where far less is in progress, chance decides how long work takes, and not the limit.
+		k.steady, k.streak = k.steady || 2*s.load >= start, 0
 		if s.binds && !k.reach(now, before) {
 			// The limit is lowered only a little, because either work waits or the base is too low.
 			k.limit = max(k.limit*(1-0.3*min(ratio-grows, 0.2)), float64(k.config.Min))

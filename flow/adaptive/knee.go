@@ -131,8 +131,9 @@ type Knee struct {
 	// streak is the number of windows in a row in which the limit has grown. A window that is too short
 	// for the growth to show counts in part.
 	streak float64
-	// steady is true after growth has met the knee once. Until then the limit grows with each sample, and
-	// so it does after an outage, up to what it was when there was no overload: sound.
+	// steady is true after growth has met the knee once. Until then the limit grows with each sample, also
+	// when there was hardly any work for long, and so it does after an outage, up to what it was when there
+	// was no overload: sound.
 	steady bool
 	sound  float64
 	// silent is true if nothing succeeded in the last window.
@@ -243,8 +244,9 @@ func (k *Knee) Update(s Sample) int64 {
 			*w = window{open: true, began: now}
 			k.took.clear()
 		}
-		if float64(2*s.InFlight) >= k.limit {
-			// The limit doubles in the time that work takes.
+		waited := k.base.long > 0 && float64(s.RTT) > brake*k.base.long
+		if float64(2*s.InFlight) >= k.limit && !waited {
+			// The limit doubles in the time that work takes, as long as that is not much longer than usual.
 			k.limit = min(k.limit+1, float64(k.config.Max))
 			k.steady = k.limit >= k.sound
 		}

@@ -31,6 +31,34 @@ func TestHealthyIsNotRefused(t *testing.T) {
 	}
 }
 
+// A load that is healthy is not refused because there was hardly any before it. Of so little work, chance decides
+// how long it takes.
+func TestRestThenLoad(t *testing.T) {
+	t.Parallel()
+	const workers, work, rest = 100, 200 * time.Millisecond, 30 * time.Second
+	capacity := workers / work.Seconds()
+	for _, before := range []float64{0.01, 0.02, 0.1} {
+		scenario := simulate.Scenario{
+			Name: "a rest, then 0.6", Seed: 1, Length: rest + 20*time.Second, From: rest,
+			Server: simulate.Server{Workers: simulate.Constant(workers), Work: simulate.Constant(work), Spread: 0.5},
+			Loads: []simulate.Load{{
+				Rate: simulate.Between(0, rest, before*capacity, 0.6*capacity), Peak: 0.6 * capacity, Deadline: time.Minute,
+			}},
+		}
+		refused, calls := 0, 0
+		for range 6 {
+			r := subject{}.runWhole(t, scenario)
+			refused, calls = refused+r.All.Refused, calls+r.All.Calls
+			scenario.Seed += 100
+		}
+		share := float64(refused) / float64(calls)
+		t.Logf("after %v of the capacity: %.3f refused", before, share)
+		if share > 0.03 {
+			missed(t, "after %v of the capacity: %.3f refused, want at most 0.03", before, share)
+		}
+	}
+}
+
 // processes are gates before one server, each with a part of the requests, that know nothing of each other.
 type processes struct {
 	gates  []flow.Gate
