@@ -28,9 +28,11 @@ import (
 // primary, which is of no use even if it answers again.
 //
 // The one that leads names the new primary when it has seen it say that it is one, and it looks once a
-// second. What the old primary admits until then is lost, so the replica that is to be promoted is asked
-// from here: it is the primary as soon as it says so. It is believed while the Sentinel that leads goes on
-// promoting it, and more than that Sentinel's epoch by one: whatever epoch it has begun, that is not higher.
+// second. What the old primary admits until then is lost. So the replica that it promotes is asked from here,
+// and is believed as soon as it says that it is a primary, while that Sentinel goes on with the failover. It
+// counts with that Sentinel's epoch and one: the epoch of the failover is that at least, so what a later
+// failover has ended with is believed before it. Only a failover that is given up after the promotion loses
+// what the replica has admitted, for as long as the old primary would have lost it otherwise.
 //
 // The client's own way of following the primary is not used: in rueidis 1.0.79, each attempt to
 // reach a primary that is gone leaves a goroutine behind that makes further attempts.
