@@ -79,8 +79,10 @@ func (s *Sentinel) pace(ctx context.Context, downAfter time.Duration) error {
 		if !sentinel.answers() {
 			continue
 		}
-		// One that has been held up for two seconds does nothing for the tilt-period.
-		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "100", "ask-period", "100",
+		// One that has been held up for two seconds does nothing for the tilt-period. While a primary is missed,
+		// its replicas are asked what they have each second, and none is good that has not said that within five
+		// ping-periods.
+		if _, err := sentinel.Do(ctx, "SENTINEL", "DEBUG", "info-period", "200", "ping-period", "250", "ask-period", "100",
 			"election-timeout", "1000", "min-link-reconnect-period", "200", "tilt-period", "1000"); err != nil {
 			return err
 		}
