@@ -422,3 +422,37 @@ def test_decorators(server: Service) -> None:
         send("ann", "hi")
     body, status, headers = caught.value.response()
     assert (json.loads(body)["violated-policies"], status, headers["retry-after"]) == (["mail"], 429, "3600")
+
+
+def test_an_address_that_does_not_answer_does_not_hide_the_next(
+    server: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(server.url.rsplit(":", 1)[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        full = []  # Who comes later is not answered.
+        for _ in range(4):
+            full.append(socket.socket())
+            full[-1].setblocking(False)
+            full[-1].connect_ex(listener.getsockname())
+        addresses = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+            for address in (listener.getsockname(), ("127.0.0.1", port))
+        ]
+        real = socket.getaddrinfo
+
+        def found(host: Any, *args: Any, **more: Any) -> Any:
+            return addresses if host == "two.example" else real(host, *args, **more)
+
+        monkeypatch.setattr(socket, "getaddrinfo", found)
+
+        async def later() -> None:
+            async with AsyncClient("http://two.example", timeout=6.0) as client:
+                assert (await client.check("mail", "two")).at
+
+        with Client("http://two.example", timeout=6.0) as client:
+            assert client.check("mail", "two").at
+        asyncio.run(later())
+        for connection in full:
+            connection.close()

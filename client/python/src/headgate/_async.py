@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 import time
 from collections import deque
@@ -246,14 +247,14 @@ class AsyncClient:
             pool = self._pool = _Pool(loop)
         async with asyncio.timeout(max(call.deadline - time.monotonic(), 0)):
             if call.held:
-                return await self._ask(pool, call.request)
+                return await self._ask(pool, call)
             async with pool.slots:
-                return await self._ask(pool, call.request)
+                return await self._ask(pool, call)
 
-    async def _ask(self, pool: _Pool, request: bytes) -> Answer:
-        connection = await self._connect(pool)
+    async def _ask(self, pool: _Pool, call: Send) -> Answer:
+        connection = await self._connect(pool, call.deadline)
         try:
-            answer = await connection.ask(request)
+            answer = await connection.ask(call.request)
         except BaseException:
             connection.close()
             raise
@@ -263,17 +264,27 @@ class AsyncClient:
             connection.close()
         return answer
 
-    async def _connect(self, pool: _Pool) -> _Connection:
+    async def _connect(self, pool: _Pool, deadline: float) -> _Connection:
         while pool.idle:
             connection = pool.idle.pop()
             if connection.alive():
                 return connection
             connection.close()
         target = self._calls.target
-        _, made = await pool.loop.create_connection(
-            _Connection, target.host, target.port, ssl=self._tls, server_hostname=target.host if self._tls else None
-        )
-        return made
+        name = target.host if self._tls else None
+        failed: OSError = OSError(f"{target.host} has no address")
+        found = await pool.loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        for tried, (*_, address) in enumerate(found):
+            try:
+                # One that does not answer leaves the others their parts of the time.
+                async with asyncio.timeout((deadline - time.monotonic()) / (len(found) - tried)):
+                    _, made = await pool.loop.create_connection(
+                        _Connection, str(address[0]), int(address[1]), ssl=self._tls, server_hostname=name
+                    )
+                    return made
+            except OSError as err:
+                failed = err
+        raise failed
 
 
 class _Entered(Protocol):

@@ -30,10 +30,12 @@ class _Connection:
     def __init__(self, target: Target, tls: ssl.SSLContext | None, deadline: float) -> None:
         self.used = time.monotonic()
         failed: OSError = OSError(f"{target.host} has no address")
-        for family, kind, protocol, _, address in socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM):
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        for tried, (family, kind, protocol, _, address) in enumerate(found):
             self.socket = socket.socket(family, kind, protocol)
             try:
-                self.socket.settimeout(_left(deadline))
+                # One that does not answer leaves the others their parts of the time.
+                self.socket.settimeout(_left(deadline) / (len(found) - tried))
                 self.socket.connect(address)
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if tls is not None:
