@@ -268,7 +268,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	case (s.binds || s.odd) && k.probe(now, before):
 	case surely(doubt/4.) > grows:
 		// Where far less is in progress, chance decides how long work takes, and not the limit.
-		k.steady, k.streak = k.steady || 2*s.load >= start, 0
+		k.steady, k.streak = k.steady || 3*s.load >= start, 0
 		if s.binds && !k.reach(now, before) {
 			// The limit is lowered only a little, because either work waits or the base is too low.
 			k.limit = max(k.limit*(1-0.3*min(ratio-grows, 0.2)), float64(k.config.Min))
