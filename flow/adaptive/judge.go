@@ -225,7 +225,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	// It takes as long as long work until a new limit shows.
 	pace := min(took/max(s.at.long, 1), s.n/max(s.back, 1), 1)
 	grows := max(grows, k.limit/max(k.limit-some, 1))
-	slow := max(slow, k.limit/max(k.limit-many, 1))
+	slow := tooSlow(k.limit)
 	// What one window does not show, several may.
 	surely := func(errors float64) float64 { return max(k.ratio(&s, -errors), k.ratio(&k.recent, -errors)) }
 	switch certain := surely(doubt); {
@@ -279,6 +279,9 @@ func (k *Knee) judge(now time.Duration, took float64) {
 		k.streak = 0
 	}
 }
+
+// tooSlow returns the ratio above which work waits for too long under that limit.
+func tooSlow(limit float64) float64 { return max(slow, limit/max(limit-many, 1)) }
 
 // useless undoes growth that has made work take as much longer as the limit has become larger, so
 // that no more gets done. It reports whether it did.
@@ -505,23 +508,22 @@ func (k *Knee) bears(s *summary) float64 {
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	before := k.trial.before
-	moved := math.Floor(k.limit) / math.Floor(before.limit)
 	blur := doubt * math.Hypot(s.vague, before.vague)
 	fewer := s.share < min(0.6*before.share, before.share-blur)
 	fast := s.fast && before.fast
-	if moved > 0.5 && !fewer && s.share > k.bears(&s) && !fast {
+	if 2*math.Floor(k.limit) > math.Floor(before.limit) && !fewer && s.share > k.bears(&s) && !fast {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
-	// What timed out goes on in the server, so less may get done under a limit that is right. The exponent
-	// says how much less; 0.6 to 0.8 measured alike. What failed at once is gone. Where what succeeds waits,
-	// the limit is the cause.
-	if fewer || s.share > before.share+blur || s.rate == 0 || k.ratio(&s, -doubt) > slow ||
-		!fast && s.rate > before.rate*math.Pow(moved, 0.7) {
+	// What timed out goes on in the server, so less may get done under a limit that is right: the root says
+	// how much less. What failed at once is gone. Where what succeeds waits, the limit is the cause.
+	if fewer || s.share > before.share+blur || s.rate == 0 || k.ratio(&s, -doubt) > tooSlow(k.limit) ||
+		!fast && s.rate*math.Sqrt(before.load) >= before.rate*math.Sqrt(s.load) {
 		return false
 	}
 	// The same share of work fails as before, and less gets done or could, so the limit was not the cause.
-	k.tolerated = before.share
+	// It may have to be higher than before: what never ends holds its place.
+	k.tolerated, k.steady = before.share, false
 	k.change(now, before.limit)
 	return true
 }
