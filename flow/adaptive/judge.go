@@ -92,6 +92,7 @@ func (k *Knee) summary(took float64) summary {
 	}
 	s.fast = w.lost <= bearable*(w.lost+w.sum)
 	s.vague = math.Sqrt(s.share * (1 - s.share) / (w.good + w.bad))
+	s.failed, s.unsure = s.share, s.vague
 	s.apart = k.calm.share()
 	// What matters is how much of what was in progress came to nothing. Where little was, one late
 	// answer would be much of it.
@@ -508,8 +509,11 @@ func (k *Knee) bears(s *summary) float64 {
 // overloaded evaluates a window after the limit was lowered because of overload; see tried.
 func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	before := k.trial.before
-	blur := doubt * math.Hypot(s.vague, before.vague)
-	fewer := s.share < min(0.6*before.share, before.share-blur)
+	was, is, blur := before.share, s.share, doubt*math.Hypot(s.vague, before.vague)
+	if before.idle {
+		was, is, blur = before.failed, s.failed, doubt*math.Hypot(s.unsure, before.unsure)
+	}
+	fewer := is < min(0.6*was, was-blur)
 	fast := s.fast && before.fast
 	if 2*math.Floor(k.limit) > math.Floor(before.limit) && !fewer && s.share > k.bears(&s) && !fast {
 		return false // lower the limit once more
@@ -517,7 +521,7 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 	k.trial = trial{}
 	// What timed out goes on in the server, so less may get done under a limit that is right: the root says
 	// how much less. What failed at once is gone. Where what succeeds waits, the limit is the cause.
-	if fewer || s.share > before.share+blur || s.rate == 0 || k.ratio(&s, -doubt) > tooSlow(k.limit) ||
+	if fewer || is > was+blur || s.rate == 0 || k.ratio(&s, -doubt) > tooSlow(k.limit) ||
 		!fast && s.rate*math.Sqrt(before.load) >= before.rate*math.Sqrt(s.load) {
 		return false
 	}

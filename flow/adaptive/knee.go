@@ -178,22 +178,24 @@ type tally struct{ all, bad float64 }
 
 // summary is the result of a window, or of several.
 type summary struct {
-	n     float64 // successes
-	limit float64 // the limit during the window
-	binds bool    // as much was in progress as the limit allows, most of the time
-	idle  bool    // far less was in progress than the limit allows
-	load  float64 // how much was in progress on average
-	rate  float64 // successes per nanosecond
-	mean  float64 // the mean duration of successes, in nanoseconds; zero if there are none
-	blur  float64 // the relative standard error of mean
-	at    typical // of the durations
-	err   typical // the standard errors of at, as shares of it
-	back  float64 // among how many pieces of work the long ones were
-	share float64 // the share of overload, of the work or of its time, whichever is larger
-	vague float64 // the standard error of share
-	apart float64 // what share would be if as much of the work were overload as of calm work
-	fast  bool    // what ended with Overload took little of the time
-	odd   bool    // much of the work ended with Ignore
+	n      float64 // successes
+	limit  float64 // the limit during the window
+	binds  bool    // as much was in progress as the limit allows, most of the time
+	idle   bool    // far less was in progress than the limit allows
+	load   float64 // how much was in progress on average
+	rate   float64 // successes per nanosecond
+	mean   float64 // the mean duration of successes, in nanoseconds; zero if there are none
+	blur   float64 // the relative standard error of mean
+	at     typical // of the durations
+	err    typical // the standard errors of at, as shares of it
+	back   float64 // among how many pieces of work the long ones were
+	share  float64 // the share of overload, of the work or, if more is in progress, of its time, whichever is larger
+	vague  float64 // the standard error of share
+	failed float64 // the share of overload, of the work
+	unsure float64 // the standard error of failed
+	apart  float64 // what share would be if as much of the work were overload as of calm work
+	fast   bool    // what ended with Overload took little of the time
+	odd    bool    // much of the work ended with Ignore
 }
 
 // trial is a test with a changed limit. Its summary is that of the last window before the change.
