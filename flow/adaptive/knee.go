@@ -189,7 +189,7 @@ type summary struct {
 	at     typical // of the durations
 	err    typical // the standard errors of at, as shares of it
 	back   float64 // among how many pieces of work the long ones were
-	share  float64 // the share of overload, of the work or, if more is in progress, of its time, whichever is larger
+	share  float64 // the share of overload: of the work, or of its time, if that is larger and the window is not idle
 	vague  float64 // the standard error of share
 	failed float64 // the share of overload, of the work
 	unsure float64 // the standard error of failed
