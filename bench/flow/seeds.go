@@ -25,7 +25,8 @@ type group struct {
 func groups() []group {
 	calm := []simulate.Scenario{
 		simulate.Healthy(0.7), simulate.Bimodal(0.7), simulate.HeavyTailed(0.7), simulate.Shifted(0.63),
-		simulate.Routes(0.7), simulate.Cold(0.7), simulate.MostDown(), simulate.Lost(4, 1./14, 1./14, 0.7),
+		simulate.Routes(0.7), simulate.Cold(0.7), simulate.MostDown(), simulate.Hangs(10, 0.1, 0),
+		simulate.Hangs(20, 0.2, simulate.HalvedAt),
 	}
 	busy := []simulate.Scenario{
 		simulate.Overload(), simulate.Halved(), simulate.Timeouts(), simulate.Bimodal(1.5), simulate.HeavyTailed(1.5),

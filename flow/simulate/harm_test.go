@@ -59,6 +59,32 @@ func TestRestThenLoad(t *testing.T) {
 	}
 }
 
+// What hangs whatever the limit is does not lower the limit for long, neither before nor after the limit has
+// learnt what is usual. A test that tells costs a part of the capacity for a second or two.
+func TestHangsAreNotTheLimits(t *testing.T) {
+	t.Parallel()
+	const later = 20 * time.Second
+	sum, n := 0.0, 0.0
+	for _, scenario := range []simulate.Scenario{
+		simulate.Hangs(10, 0.1, 0), simulate.Hangs(20, 0.2, 0), simulate.Hangs(50, 0.1, 0), shared(simulate.Hangs(10, 0.2, 0)),
+		simulate.Hangs(10, 0.1, later), simulate.Hangs(20, 0.2, later), shared(simulate.Hangs(50, 0.1, later)),
+	} {
+		for range 10 {
+			r := subject{}.runWhole(t, scenario)
+			share := float64(r.All.Refused) / float64(r.All.Tries)
+			sum, n = sum+share, n+1
+			if share > 0.25 {
+				missed(t, "%s, seed %d: %.3f refused, want at most 0.25", scenario.Name, scenario.Seed, share)
+			}
+			scenario.Seed += 100
+		}
+	}
+	t.Logf("%.4f refused", sum/n)
+	if sum/n > 0.03 {
+		missed(t, "%.4f refused in the mean, want at most 0.03", sum/n)
+	}
+}
+
 // processes are gates before one server, each with a part of the requests, that know nothing of each other.
 type processes struct {
 	gates  []flow.Gate

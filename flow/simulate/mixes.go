@@ -131,4 +131,19 @@ func Lost(workers int, stalls, down, times float64) Scenario {
 	}
 }
 
+// Hangs has a share of the requests that is never answered from since on, because a server behind a balancer
+// hangs. Callers wait for a second, which is twenty times as long as work takes. The load is 0.7×, and what
+// happens in the 40 s after since is measured.
+func Hangs(workers int, share float64, since time.Duration) Scenario {
+	s := Lost(workers, share, 0, 0.7)
+	s.Server.Stalls = Between(since, time.Hour, share, 0)
+	s.From, s.Length = since, since+40*time.Second
+	s.Loads[0].Deadline = time.Second
+	s.Name = fmt.Sprintf("%d workers, %.0f %% hang from the start, 0.7×", workers, 100*share)
+	if since > 0 {
+		s.Name = fmt.Sprintf("%d workers, %.0f %% hang after %v, 0.7×", workers, 100*share, since)
+	}
+	return s
+}
+
 func named(what string, times float64) string { return fmt.Sprintf("%s, %.3g×", what, times) }
