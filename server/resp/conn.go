@@ -50,6 +50,7 @@ type conn struct {
 	began     time.Time // when the incomplete command began to arrive; zero if there is none
 	readUntil time.Time // the read deadline that is set
 	sendUntil time.Time // the write deadline that is set
+	sent      time.Time // when answers were sent last
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -321,7 +322,8 @@ func (c *conn) flush() bool {
 	}
 	// As in boundRead, a deadline that is close enough is kept.
 	within := c.server.options.times.write
-	if want := time.Now().Add(within); c.sendUntil.Before(want) {
+	c.sent = time.Now()
+	if want := c.sent.Add(within); c.sendUntil.Before(want) {
 		c.sendUntil = want.Add(within / 8)
 		_ = c.nc.SetWriteDeadline(c.sendUntil) // If it fails, so does Write.
 	}
@@ -334,13 +336,14 @@ func (c *conn) flush() bool {
 
 // linger closes the sending side, then reads and discards what the client is still sending until
 // the client closes. Closing the connection at once could discard answers that the client has not
-// read yet.
+// read yet. Clients close connections in a pool when they need one, so those on which nothing was
+// answered of late would only hold up the shutdown.
 func (c *conn) linger() {
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
 	const within = 500 * time.Millisecond
-	_ = c.nc.SetReadDeadline(time.Now().Add(within))
+	_ = c.nc.SetReadDeadline(c.sent.Add(within))
 	_, _ = io.Copy(io.Discard, c.nc) // It ends at the deadline, or when the client closes.
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/bubbletest"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -433,6 +434,47 @@ func TestShutdown(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", addr); err == nil {
 		t.Error("the address is still served")
+	}
+}
+
+// halves is a connection that can close its sending side, like one of TCP. Its client does not
+// notice, like one that keeps the connection in a pool.
+type halves struct{ net.Conn }
+
+func (halves) CloseWrite() error { return nil }
+
+// A client has half a second to read its last answer. A connection that was idle for longer does not
+// hold up the shutdown.
+func TestShutdownOfIdleConnections(t *testing.T) {
+	for idle, want := range map[time.Duration]time.Duration{
+		0:                      500 * time.Millisecond,
+		200 * time.Millisecond: 300 * time.Millisecond,
+		time.Second:            defaultTimes.last,
+	} {
+		bubbletest.Test(t, func(t *testing.T) {
+			p := &pipes{make(chan net.Conn), make(chan struct{})}
+			s := New(over(samplePolicy(t), memory.New()), Options{})
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(p) }()
+			near, far := net.Pipe()
+			defer near.Close()
+			p.conns <- halves{far}
+			c := &client{t, near, bufio.NewReader(near)}
+			if got := c.do("PING"); got != "+PONG" {
+				t.Fatal(got)
+			}
+			time.Sleep(idle)
+			began := time.Now()
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("idle for %v, the connection is closed after %v, want %v", idle, took, want)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
