@@ -163,7 +163,7 @@ func (s *Store) beside(ctx context.Context, doing string, script *rueidis.Lua, k
 	name := string(appendEscaped(append([]byte(s.prefix), kind...), key))
 	began := time.Now()
 	of := func() *guard.Server { return s.guard(name) }
-	got, err := guard.Patient(ctx, s.guards, of, true, func() (rueidis.RedisMessage, error) {
+	got, err := guard.Patient(ctx, of, true, func() (rueidis.RedisMessage, error) {
 		return guard.Call(ctx, of(), func() (rueidis.RedisMessage, error) {
 			return script.Exec(ctx, s.client, []string{name}, args).ToMessage()
 		})

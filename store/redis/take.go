@@ -61,7 +61,7 @@ const windowTries = 4
 func (s *Store) inWindow(ctx context.Context, op headgate.Op, checks []headgate.Check, call func(began time.Time) (reply, error)) (reply, error) {
 	for range windowTries {
 		var began time.Time
-		r, err := guard.Patient(ctx, s.guards, func() *guard.Server { return s.guardOf(&checks[0]) }, op != headgate.OpPeek, func() (reply, error) {
+		r, err := guard.Patient(ctx, func() *guard.Server { return s.guardOf(&checks[0]) }, op != headgate.OpPeek, func() (reply, error) {
 			began = time.Now()
 			return call(began)
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/store/redis/internal/refusal"
@@ -15,7 +16,8 @@ import (
 
 // refusing is that a server refuses calls which would be made again.
 type refusing struct {
-	turn chan struct{} // has a value while nobody asks
+	waited atomic.Bool   // since is not zero
+	turn   chan struct{} // has a value while no call is about to ask
 
 	mu    sync.Mutex // guards what follows
 	over  chan struct{}
@@ -47,52 +49,47 @@ func passes(err error) bool {
 
 // Patient makes a call, and makes it again while it is refused without having charged anything: until the
 // context ends, or the server has refused calls for as long as it would have to be silent to hang. Then each
-// call is made once. of returns the server. writes says that no server answers the call that refuses others.
-func Patient[T any](ctx context.Context, s *Servers, of func() *Server, writes bool, call func() (T, error)) (T, error) {
+// call is made once, until one is answered that writes: a replica answers the others. of returns the server.
+func Patient[T any](ctx context.Context, of func() *Server, writes bool, call func() (T, error)) (T, error) {
 	value, err := call()
 	for err != nil && passes(err) {
 		r := &of().refusing
-		again, asks := s.wait(ctx, r)
-		if !again {
-			break
+		if !r.wait(ctx) {
+			return value, err
 		}
-		value, err = call()
-		if asks {
-			r.turn <- struct{}{}
-		}
-		if err == nil {
-			s.answered(r)
+		if value, err = call(); err == nil && writes {
+			r.end() // Another server may have answered.
 		}
 	}
-	if err == nil && writes && s.refused.Load() > 0 {
-		s.answered(&of().refusing)
+	if err == nil && writes {
+		of().refusing.end()
 	}
 	return value, err
 }
 
-// wait waits until a call may be made again. asks says that no other call is, and that the turn is to be
-// given back.
-func (s *Servers) wait(ctx context.Context, r *refusing) (again, asks bool) {
+// wait waits until a call may be made again. It returns false if that is not to be.
+func (r *refusing) wait(ctx context.Context) bool {
 	r.mu.Lock()
 	now := time.Now()
 	if r.since.IsZero() {
 		r.since, r.over, r.pause = now, make(chan struct{}), leastPause
-		s.refused.Add(1)
+		r.waited.Store(true)
 	}
 	over, left := r.over, hangsFor-now.Sub(r.since)
 	r.mu.Unlock()
 	if left <= 0 {
-		return false, false
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	select {
 	case <-over:
-		return true, false
+		return true
 	case <-r.turn:
 	case <-ctx.Done():
-		return false, false
+		return false
 	}
+	defer func() { r.turn <- struct{}{} }()
 	r.mu.Lock()
 	pause := r.pause
 	r.pause = min(2*pause, mostPause)
@@ -102,22 +99,22 @@ func (s *Servers) wait(ctx context.Context, r *refusing) (again, asks bool) {
 	select {
 	case <-over:
 	case <-timer.C:
-		return true, true
 	case <-ctx.Done():
-		r.turn <- struct{}{}
-		return false, false
+		return false
 	}
-	r.turn <- struct{}{}
-	return true, false
+	return true
 }
 
-// answered ends the wait for a server.
-func (s *Servers) answered(r *refusing) {
+// end ends the wait, because the server answers.
+func (r *refusing) end() {
+	if !r.waited.Load() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.since.IsZero() {
 		r.since = time.Time{}
+		r.waited.Store(false)
 		close(r.over)
-		s.refused.Add(-1)
 	}
 }

@@ -24,7 +24,7 @@ func TestPatient(t *testing.T) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
-				got, err := Patient(t.Context(), s, s.Any, true, func() (string, error) {
+				got, err := Patient(t.Context(), s.Any, true, func() (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					if time.Now().Before(back) {
@@ -46,7 +46,7 @@ func TestPatient(t *testing.T) {
 		if asked := early - callers; asked < 5 || asked > 16 || late != callers {
 			t.Errorf("the server was asked %d times while it was away, and %d times after that", asked, late)
 		}
-		if s.refused.Load() != 0 {
+		if s.Any().refusing.waited.Load() {
 			t.Error("it still counts as one that refuses")
 		}
 	})
@@ -69,7 +69,7 @@ func TestPatienceEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
 			began := time.Now()
-			if _, err := Patient(ctx, s, s.Any, true, call); !errors.Is(err, errAway) {
+			if _, err := Patient(ctx, s.Any, true, call); !errors.Is(err, errAway) {
 				t.Errorf("got %v", err)
 			}
 			return time.Since(began)
@@ -84,14 +84,14 @@ func TestPatienceEnds(t *testing.T) {
 		if d := took(time.Minute); d != 0 {
 			t.Errorf("a later call takes %v", d)
 		}
-		if _, err := Patient(t.Context(), s, s.Any, false, func() (string, error) { return "read", nil }); err != nil {
+		if _, err := Patient(t.Context(), s.Any, false, func() (string, error) { return "read", nil }); err != nil {
 			t.Error(err)
 		}
 		if d := took(time.Minute); d != 0 {
 			t.Errorf("after what a replica answers, too, a call takes %v", d)
 		}
 		away = false
-		if _, err := Patient(t.Context(), s, s.Any, true, call); err != nil {
+		if _, err := Patient(t.Context(), s.Any, true, call); err != nil {
 			t.Error(err)
 		}
 		away = true
@@ -106,8 +106,69 @@ func TestNotPatient(t *testing.T) {
 	s := New(Options{Timeout: time.Minute, Most: 1 << 10})
 	for _, broken := range []error{errAway, context.DeadlineExceeded, errors.New("EOF")} {
 		calls := 0
-		if _, err := Patient(t.Context(), s, s.Any, true, func() (int, error) { calls++; return 0, broken }); calls != 1 || !errors.Is(err, broken) {
+		if _, err := Patient(t.Context(), s.Any, true, func() (int, error) { calls++; return 0, broken }); calls != 1 || !errors.Is(err, broken) {
 			t.Errorf("%v: %d calls, and %v", broken, calls, err)
 		}
 	}
+}
+
+// TestPatienceOfPanic: a call that panics while it asks leaves the others to ask.
+func TestPatienceOfPanic(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		s := New(Options{Timeout: time.Minute, Most: 1 << 10})
+		calls := 0
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			_, _ = Patient(t.Context(), s.Any, true, func() (int, error) {
+				if calls++; calls > 1 {
+					panic("a bug")
+				}
+				return 0, Unreached(errAway)
+			})
+		}()
+		back := time.Now().Add(100 * time.Millisecond)
+		got, err := Patient(t.Context(), s.Any, true, func() (int, error) {
+			if time.Now().Before(back) {
+				return 0, Unreached(errAway)
+			}
+			return 1, nil
+		})
+		if got != 1 || err != nil || time.Since(back) > mostPause {
+			t.Errorf("got %d, %v, %v after the server is back", got, err, time.Since(back))
+		}
+	})
+}
+
+// TestPatienceBesideReads: what a replica answers after a pause does not have the calls wait anew that it refuses.
+func TestPatienceBesideReads(t *testing.T) {
+	bubbletest.Test(t, func(t *testing.T) {
+		s := New(Options{Timeout: time.Minute, Most: 1 << 10})
+		began := time.Now()
+		var reads sync.WaitGroup
+		reads.Go(func() {
+			for range 20 {
+				refused := false
+				if _, err := Patient(t.Context(), s.Any, false, func() (int, error) {
+					if refused = !refused; refused {
+						return 0, Unreached(errAway)
+					}
+					return 0, nil
+				}); err != nil && time.Since(began) < hangsFor {
+					t.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		if _, err := Patient(t.Context(), s.Any, true, func() (int, error) { return 0, Unreached(errAway) }); err == nil {
+			t.Error("a replica has taken a write")
+		}
+		if d := time.Since(began); d != hangsFor {
+			t.Errorf("a write waited for %v, want %v", d, hangsFor)
+		}
+		reads.Wait()
+	})
 }

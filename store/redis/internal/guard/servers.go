@@ -3,14 +3,12 @@ package guard
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // Servers are the guards of all servers of a store. They are safe for concurrent use.
 type Servers struct {
 	options Options
 	any     *Server
-	refused atomic.Int64 // how many servers refuse calls that wait
 
 	mu     sync.Mutex // guards what follows
 	of     map[string]*Server
@@ -33,7 +31,7 @@ func (s *Servers) Of(nodes []string) []*Server {
 	defer s.mu.Unlock()
 	for name, one := range s.of {
 		if !slices.Contains(nodes, name) {
-			s.answered(&one.refusing) // by those that have its slots now
+			one.refusing.end() // by those that have its slots now
 			delete(s.of, name)
 		}
 	}
