@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -57,7 +58,8 @@ type link struct {
 	address   string
 	dedicated bool
 	gathering gathering
-	replica   atomic.Bool // it is closed because it leads to a replica
+	refuses   atomic.Bool // the server has refused a call because it is a replica
+	replica   atomic.Bool // it is closed because of that
 }
 
 // dialer returns the dialer of the client of a reign, which is nil without Sentinels.
@@ -114,11 +116,17 @@ func (l *link) Write(b []byte) (int, error) {
 // Read implements [net.Conn].
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
+	if bytes.Contains(b[:n], readOnly) {
+		l.refuses.Store(true)
+	}
 	return n, l.explained(err)
 }
 
+// readOnly is how a replica refuses a call. If it comes in two parts, the next refusal may come in one.
+var readOnly = []byte("-READONLY ")
+
 // explained returns the error of a call: a replica has charged nothing, so calls that end with its
-// connection may be made again.
+// connection may be made again. Other connections of the same name may lead to a primary.
 func (l *link) explained(err error) error {
 	if err != nil && l.replica.Load() {
 		return guard.Unreached(err)
@@ -135,8 +143,7 @@ func (l *link) Close() error {
 }
 
 // Note is told the errors of calls. If the server refused a call because it is a replica, Note closes
-// all connections, at most once per dropEvery. Calls in flight end with an error, but the replica
-// would have refused them, too. Behind Sentinels it asks these instead: the replica may be the old
+// all connections, at most once per dropEvery. Calls in flight end with an error. Behind Sentinels it asks these instead: the replica may be the old
 // primary of a handover. Nodes of a cluster say where the primary is.
 func (l *Links) Note(err error) {
 	if l.Dedicated == nil && l.primary == nil || err == nil {
@@ -151,7 +158,12 @@ func (l *Links) Note(err error) {
 		}
 		return
 	}
-	l.drop(func(one *link) bool { one.replica.Store(true); return true })
+	l.dropReplica()
+}
+
+// dropReplica closes all connections because one of them leads to a replica.
+func (l *Links) dropReplica() {
+	l.drop(func(one *link) bool { one.replica.Store(one.refuses.Load()); return true })
 }
 
 // due reports whether dropEvery has passed since it last returned true.
