@@ -230,7 +230,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 	// It takes as long as long work until a new limit shows.
 	pace := min(took/max(s.at.long, 1), s.n/max(s.back, 1), 1)
 	grows := max(grows, k.limit/max(k.limit-some, 1))
-	slow := tooSlow(k.limit)
+	slow := max(slow, k.limit/max(k.limit-many, 1))
 	// What one window does not show, several may.
 	surely := func(errors float64) float64 { return max(k.ratio(&s, -errors), k.ratio(&k.recent, -errors)) }
 	switch certain := surely(doubt); {
@@ -284,9 +284,6 @@ func (k *Knee) judge(now time.Duration, took float64) {
 		k.streak = 0
 	}
 }
-
-// tooSlow returns the ratio above which work waits for too long under that limit.
-func tooSlow(limit float64) float64 { return max(slow, limit/max(limit-many, 1)) }
 
 // useless undoes growth that has made work take as much longer as the limit has become larger, so
 // that no more gets done. It reports whether it did.
@@ -522,10 +519,11 @@ func (k *Knee) overloaded(now time.Duration, s summary) bool {
 		return false // lower the limit once more
 	}
 	k.trial = trial{}
-	// What timed out goes on in the server, so less may get done under a limit that is right: the root says
-	// how much less. What failed at once is gone. Where what succeeds waits, the limit is the cause.
-	if fewer || is > was+blur || s.rate == 0 || k.ratio(&s, -doubt) > tooSlow(k.limit) ||
-		!fast && s.rate*math.Sqrt(before.load) >= before.rate*math.Sqrt(s.load) {
+	// What timed out goes on in the server, so less may get done under a limit that is right. The exponent
+	// says how much less; with 0.5, less that hangs is refused, but of eight gates before one server, less
+	// gets done. What failed at once is gone. Where what succeeds waits, the limit is the cause.
+	if fewer || is > was+blur || s.rate == 0 || k.ratio(&s, -doubt) > slow ||
+		!fast && s.rate*math.Pow(before.load, 0.7) >= before.rate*math.Pow(s.load, 0.7) {
 		return false
 	}
 	// The same share of work fails as before, and less gets done or could, so the limit was not the cause.
