@@ -40,8 +40,9 @@
 //
 // A call is never repeated once it may have reached the server, because it may have counted. The
 // exceptions have charged nothing: a call whose script is missing (after a failover or SCRIPT FLUSH),
-// and one that a server refuses because it is a replica, lacks replicas, loads its data, or has no slot. If the deadline of a call passes, the error wraps [headgate.ErrUnavailable], and
-// it is unknown whether the units were charged.
+// and one that a server refuses because it is a replica, lacks replicas, loads its data, or has no
+// slot. If the deadline of a call passes, the error wraps [headgate.ErrUnavailable], and it is
+// unknown whether the units were charged.
 //
 // Counters that the server loses are lost: with asynchronous replication, a failover forgets the
 // last admissions. Set maxmemory-policy to noeviction, because a key whose counter is evicted gets
