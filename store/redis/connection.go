@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sleep"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis/doctor"
 	"github.com/headgate/headgate/store/redis/internal/guard"
@@ -52,7 +53,8 @@ var _ headgate.Store = (*Store)(nil)
 // With rediss instead of redis, the connections use TLS. docs/redis.md has the parameters that may
 // follow. User and password are those of the servers that hold data, not of Sentinels.
 //
-// The context bounds the time for connecting. The error is an [*headgate.InvalidError] if the URL
+// The context bounds the time for connecting, and so does connect_timeout, within which a server may
+// also load its data. The error is an [*headgate.InvalidError] if the URL
 // or an option is wrong, or it wraps [headgate.ErrUnavailable], and [store.ErrRefused] too if the
 // server does not take the password, the database or the like. Close the store when it is no longer
 // needed.
@@ -90,8 +92,11 @@ func open(ctx context.Context, url string, options []Option) (*Store, error) {
 	return s, nil
 }
 
+// loadingEvery is how often a server is asked whether it has loaded its data.
+const loadingEvery = 50 * time.Millisecond
+
 // greet checks that the server answers, as a part of connecting to it. It is more patient than a
-// decision, because a server that is slow for a moment is not gone.
+// decision, because a server that is slow for a moment, or that has just been started, is not gone.
 func (s *Store) greet(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -99,7 +104,12 @@ func (s *Store) greet(ctx context.Context, within time.Duration) error {
 		// Connect to all nodes, so that no request has to.
 		return s.pingNodes(ctx, math.MaxInt, math.MaxInt)
 	}
-	return s.ping(ctx)
+	for {
+		err := s.ping(ctx)
+		if !refusal.Is(err, "LOADING") || !sleep.For(ctx, sleep.Jittered(loadingEvery)) {
+			return err
+		}
+	}
 }
 
 // New returns a store that uses a client, which the caller has made and will close. The client

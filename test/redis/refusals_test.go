@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,13 +21,15 @@ import (
 	"github.com/headgate/headgate/test/stores"
 )
 
-// refusals are what a server answers that cannot do its work, and how to bring it
-// about and to end it.
-var refusals = []struct {
+type refusal struct {
 	word       string
 	options    []servers.Option
 	begin, end func(t *testing.T, s *servers.Server)
-}{
+}
+
+// refusals are what a server answers that cannot do its work, and how to bring it
+// about and to end it.
+var refusals = []refusal{
 	{
 		"READONLY", nil,
 		func(t *testing.T, s *servers.Server) { stores.Do(t, s, "REPLICAOF", "127.0.0.1", "1") },
@@ -150,6 +153,31 @@ func TestRefusals(t *testing.T) {
 			}, refusal.options...)
 		})
 	}
+}
+
+// TestOpenWhileLoading: a service that is started together with its server waits until that has loaded its data.
+func TestOpenWhileLoading(t *testing.T) {
+	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.word == "LOADING" })
+	servers.Each(t, func(t *testing.T, s *servers.Server) {
+		refusals[i].begin(t, s)
+		opened := make(chan error, 1)
+		go func() {
+			store, err := redis.Open(t.Context(), s.URL()+"?connect_timeout=1m")
+			if err == nil {
+				store.Close()
+			}
+			opened <- err
+		}()
+		select {
+		case err := <-opened:
+			t.Errorf("Open has ended while the server loads: %v", err)
+		case <-time.After(200 * time.Millisecond):
+			refusals[i].end(t, s)
+			if err := <-opened; err != nil {
+				t.Error(err)
+			}
+		}
+	}, refusals[i].options...)
 }
 
 // balancer is a name that leads to one server and then to another, while the
