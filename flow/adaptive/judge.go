@@ -159,9 +159,9 @@ func (s *summary) longer(than *summary) (times, blur float64) {
 	return math.Exp((a*math.Log(shared) + b*math.Log(little)) / (a + b)), math.Sqrt(1 / (a + b))
 }
 
-// lost returns by how much the work in progress that comes to nothing varies under the limit: its standard
+// spread returns by how much the work in progress that comes to nothing varies under the limit: its standard
 // deviation. Without that room, workers would have nothing to do while there is more of it than usual.
-func (s *summary) lost() float64 { return math.Sqrt(s.share * s.limit) }
+func (s *summary) spread() float64 { return math.Sqrt(s.share * s.limit) }
 
 // add adds a newer window. Older windows then count half as much.
 func (s *summary) add(newer *summary) {
@@ -252,7 +252,7 @@ func (k *Knee) judge(now time.Duration, took float64) {
 		if float64(now-k.bound) < s.at.long && s.share == 0 {
 			return // The limit has bound for too short a time to be the reason.
 		}
-		if !k.lower(now, slower, s, max(k.limit/ratio*room+s.lost(), min(k.limit/ratio+some, k.limit*0.9), k.limit/2)) {
+		if !k.lower(now, slower, s, max(k.limit/ratio*room+s.spread(), min(k.limit/ratio+some, k.limit*0.9), k.limit/2)) {
 			// The limit is as low as it may be. Whether it should be, a higher one shows.
 			k.reach(now, before)
 		}
@@ -438,7 +438,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	switch {
 	case waits && t.kind == raised:
 		// The base is right, but the limit before the trial was a little too high.
-		k.change(now, before.limit*min(max(room/k.ratio(&before, 0), 1-gap), 1)+before.lost())
+		k.change(now, before.limit*min(max(room/k.ratio(&before, 0), 1-gap), 1)+before.spread())
 		return true
 	case t.kind == raised:
 		if certain {
@@ -458,7 +458,7 @@ func (k *Knee) tried(now time.Duration, s summary) bool {
 	// nothing had been waiting, this is the old limit, so the cut is undone. A limit that is a little too
 	// high does less harm than one that is too low, so the error is added.
 	old := k.limit / moved
-	limit := min(max(margin*old*times*math.Exp(blur)+s.lost(), k.limit), old)
+	limit := min(max(margin*old*times*math.Exp(blur)+s.spread(), k.limit), old)
 	if math.Floor(limit) <= math.Floor(k.limit) {
 		return false
 	}

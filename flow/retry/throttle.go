@@ -29,8 +29,8 @@ const (
 	lately = 8
 	// fromOne is how many rejections count for the whole service if only one endpoint rejects.
 	fromOne = fewest / 2
-	// few is how many of an own must be rejected in a row if others have had enough, so that one client which cannot
-	// reach the service does not have calls of the others fail.
+	// few is how many attempts of its own a client must have had rejected in a row if others have had enough, so that
+	// one which cannot reach the service does not have calls of the others fail.
 	few = 2
 	// longest is the longest time between two attempts.
 	longest = 4700 * time.Millisecond

@@ -54,10 +54,10 @@ var _ headgate.Store = (*Store)(nil)
 // follow. User and password are those of the servers that hold data, not of Sentinels.
 //
 // The context bounds the time for connecting, and so does connect_timeout, within which a server may
-// also load its data. The error is an [*headgate.InvalidError] if the URL
-// or an option is wrong, or it wraps [headgate.ErrUnavailable], and [store.ErrRefused] too if the
-// server does not take the password, the database or the like. Close the store when it is no longer
-// needed.
+// also load its data; a cluster whose nodes all do is unavailable. The error is an
+// [*headgate.InvalidError] if the URL or an option is wrong, or it wraps [headgate.ErrUnavailable],
+// and [store.ErrRefused] too if the server does not take the password, the database or the like.
+// Close the store when it is no longer needed.
 func Open(ctx context.Context, url string, options ...Option) (*Store, error) {
 	s, err := open(ctx, url, options)
 	if refusal.Lasting(err) {

@@ -143,8 +143,9 @@ func (l *link) Close() error {
 }
 
 // Note is told the errors of calls. If the server refused a call because it is a replica, Note closes
-// all connections, at most once per dropEvery. Calls in flight end with an error. Behind Sentinels it asks these instead: the replica may be the old
-// primary of a handover. Nodes of a cluster say where the primary is.
+// all connections, at most once per dropEvery. Calls in flight end with an error. Behind Sentinels it
+// asks these instead: the replica may be the old primary of a handover. Nodes of a cluster say where
+// the primary is.
 func (l *Links) Note(err error) {
 	if l.Dedicated == nil && l.primary == nil || err == nil {
 		return // before anything is allocated
